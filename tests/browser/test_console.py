@@ -86,7 +86,8 @@ def page(context: BrowserContext, platform: Platform) -> Iterator[Page]:
 
 
 @pytest.mark.promise(
-    "console", "A person creates a topic, produces a message and finds it by a search that a link keeps"
+    "console",
+    "A user creates a topic, produces a message and finds it with a search that can be kept as a link",
 )
 def test_a_topic_is_created_written_and_searched(page: Page, platform: Platform) -> None:
     page.goto(f"{platform.url}/topics")
@@ -114,7 +115,7 @@ def test_a_topic_is_created_written_and_searched(page: Page, platform: Platform)
     expect(page.get_by_role("dialog")).to_contain_text('"colour": "cobalt"')
 
 
-@pytest.mark.promise("console", "A topic is deleted only after its name was typed")
+@pytest.mark.promise("console", "A topic is deleted only after the user has typed its name")
 def test_deleting_a_topic_asks_for_its_name(page: Page, platform: Platform) -> None:
     producer = Producer({"bootstrap.servers": platform.bootstrap})
     producer.produce("doomed", b"x")
@@ -132,7 +133,9 @@ def test_deleting_a_topic_asks_for_its_name(page: Page, platform: Platform) -> N
 
 
 @pytest.mark.promise(
-    "console", "The lag of a group falls on the page while it consumes, and a reset shows a preview"
+    "console",
+    "The page shows the lag of a group falling while the group consumes, and a preview before offsets "
+    "are reset",
 )
 def test_lag_falls_and_offsets_are_reset_with_a_preview(page: Page, platform: Platform) -> None:
     producer = Producer({"bootstrap.servers": platform.bootstrap})
@@ -183,7 +186,9 @@ def test_an_incompatible_schema_is_explained(page: Page, platform: Platform) -> 
             expect(register).to_be_disabled()
 
 
-@pytest.mark.promise("console", "Nothing of a message, a key, a header or a group's name runs in the browser")
+@pytest.mark.promise(
+    "console", "No content of a message, a key, a header or a group's name is executed in the browser"
+)
 def test_hostile_content_is_shown_as_text(page: Page, platform: Platform) -> None:
     producer = Producer({"bootstrap.servers": platform.bootstrap, "message.max.bytes": 1_040_000})
     producer.produce("hostile", HOSTILE.encode(), HOSTILE.encode(), headers=[(HOSTILE, HOSTILE.encode())])
@@ -233,7 +238,7 @@ def test_a_phone_in_the_dark(browser: Browser, platform: Platform) -> None:
     context.close()
 
 
-@pytest.mark.promise("console", "Lists, searches and messages are reached by the keyboard alone")
+@pytest.mark.promise("console", "Lists, searches and messages can be used with the keyboard alone")
 def test_a_message_is_found_and_opened_by_keys(page: Page, platform: Platform) -> None:
     producer = Producer({"bootstrap.servers": platform.bootstrap})
     producer.produce("by-keys", b"a letter", b"the key")
@@ -257,7 +262,8 @@ def test_a_message_is_found_and_opened_by_keys(page: Page, platform: Platform) -
 
 
 @pytest.mark.promise(
-    "console", "Transactions are shown, hanging ones first, and aborted only after their name was typed"
+    "console",
+    "Transactions are shown, hanging ones first, and aborted only after the user has typed their name",
 )
 def test_transactions_are_shown_and_aborted(page: Page, platform: Platform) -> None:
     platform.broker.create_topic("ledger", 2)

@@ -328,7 +328,9 @@ def test_a_page_of_another_origin_can_use_no_endpoint(endpoints, site, tmp_path)
     Path(endpoints["executed"]).unlink()
 
 
-@pytest.mark.promise("http", "A foreign host name that resolves to this machine (DNS rebinding) is rejected")
+@pytest.mark.promise(
+    "http", "A request with a foreign host name that resolves to this machine (DNS rebinding) is rejected"
+)
 @pytest.mark.parametrize(
     ("endpoint", "path", "secret"),
     [

@@ -100,7 +100,7 @@ def test_validating_creates_nothing(admin: AdminClient, topic_name: Callable[[],
     assert name not in admin.list_topics(timeout=WAIT).topics
 
 
-@pytest.mark.promise("topics", "Partitions can be added, not removed")
+@pytest.mark.promise("topics", "Partitions can be added but not removed")
 def test_partitions_are_added_and_never_taken_away(
     broker: PenstockBroker, admin: AdminClient, topic: str
 ) -> None:
@@ -113,7 +113,9 @@ def test_partitions_are_added_and_never_taken_away(
 
 
 @pytest.mark.promise(
-    "topics", "Settings are set, deleted, appended and subtracted, and a bad one changes nothing"
+    "topics",
+    "Settings can be set, deleted, appended to and subtracted from; a request with an invalid setting "
+    "changes nothing",
 )
 def test_topic_configs_are_set_deleted_appended_and_subtracted(admin: AdminClient, topic: str) -> None:
     default = configs(admin, ResourceType.TOPIC, topic)["cleanup.policy"]
@@ -144,7 +146,9 @@ def test_altering_replaces_all_overrides_at_once(admin: AdminClient, topic: str)
 
 
 @pytest.mark.promise(
-    "topics", "Settings are set, deleted, appended and subtracted, and a bad one changes nothing"
+    "topics",
+    "Settings can be set, deleted, appended to and subtracted from; a request with an invalid setting "
+    "changes nothing",
 )
 def test_a_bad_config_is_refused_and_changes_nothing(admin: AdminClient, topic: str) -> None:
     for name, value in [("retention.ms", "soon"), ("no.such.setting", "1"), ("cleanup.policy", "maybe")]:
@@ -208,7 +212,7 @@ def test_the_cluster_is_described(broker: PenstockBroker, admin: AdminClient) ->
     assert cluster.controller.id == cluster.nodes[0].id
 
 
-@pytest.mark.promise("topics", "DeleteRecords moves the start of the log, also over kill -9")
+@pytest.mark.promise("topics", "DeleteRecords moves the log start offset, which survives kill -9")
 def test_records_are_deleted_up_to_an_offset(broker: PenstockBroker, admin: AdminClient, topic: str) -> None:
     broker.produce(topic, [f"{i}" for i in range(10)])
     deleted = only(admin.delete_records([TopicPartition(topic, 0, 4)]))
@@ -220,7 +224,7 @@ def test_records_are_deleted_up_to_an_offset(broker: PenstockBroker, admin: Admi
     assert broker.consume(topic) == []
 
 
-@pytest.mark.promise("protocol", "Every special timestamp of ListOffsets means what Kafka says")
+@pytest.mark.promise("protocol", "Every special timestamp of ListOffsets has the meaning that Kafka gives it")
 def test_offsets_are_listed_by_every_spec(broker: PenstockBroker, admin: AdminClient, topic: str) -> None:
     base = 1_750_000_000_000
     broker.produce(topic, [{"value": b"x", "timestamp": base + i} for i in (0, 500, 100)])
@@ -235,7 +239,7 @@ def test_offsets_are_listed_by_every_spec(broker: PenstockBroker, admin: AdminCl
 
 
 @pytest.mark.promise(
-    "topics", "A topic's own value wins over the broker's, a broker's over the default of all"
+    "topics", "A topic's own value overrides the broker's value, which overrides the cluster-wide default"
 )
 def test_a_brokers_dynamic_default_reaches_topics_and_a_topics_own_wins(penstock: PenstockBroker) -> None:
     own = AdminClient({"bootstrap.servers": penstock.bootstrap})
@@ -273,7 +277,9 @@ def test_a_setting_of_the_broker_that_is_not_dynamic_is_refused(
 
 
 @pytest.mark.promise(
-    "topics", "Settings are set, deleted, appended and subtracted, and a bad one changes nothing"
+    "topics",
+    "Settings can be set, deleted, appended to and subtracted from; a request with an invalid setting "
+    "changes nothing",
 )
 def test_validating_a_change_changes_nothing(admin: AdminClient, topic: str) -> None:
     entry = ConfigEntry("retention.ms", "60000", incremental_operation=AlterConfigOpType.SET)

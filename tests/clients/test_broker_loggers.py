@@ -35,7 +35,9 @@ def alter(broker: PenstockBroker, *ops: tuple[str, int, str | None], validate_on
 
 
 @pytest.mark.promise(
-    "protocol", "Log levels of a running broker are described and changed as Kafka's broker loggers (KIP-412)"
+    "protocol",
+    "The log levels of a running broker are described and changed with Kafka's requests for broker "
+    "loggers (KIP-412)",
 )
 def test_a_level_is_changed_and_given_up_again(penstock: PenstockBroker) -> None:
     assert levels(penstock, "root", NAME) == {"root": "WARN", NAME: "WARN"}

@@ -65,7 +65,7 @@ def named(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
 
 @pytest.mark.promise(
     "operations",
-    "A broker serves metrics for Prometheus, with the names that the JMX exporter gives to Kafka's",
+    "A broker serves metrics for Prometheus, with the names that the JMX exporter gives to Kafka's metrics",
 )
 def test_records_bytes_requests_and_lag_are_counted(broker: dict[str, Any]) -> None:
     producer = Producer({"bootstrap.servers": broker["bootstrap"]})
@@ -135,7 +135,9 @@ def test_a_batch_that_is_rejected_is_counted_as_such(broker: dict[str, Any]) -> 
     assert named(f"{of_topic}messagesin_total", topic="too-large") not in found
 
 
-@pytest.mark.promise("operations", "Log levels of a running broker change by `/admin/loggers`, as in Connect")
+@pytest.mark.promise(
+    "operations", "The log levels of a running broker can be changed through `/admin/loggers`, as in Connect"
+)
 def test_levels_of_loggers_are_shown_and_changed(broker: dict[str, Any]) -> None:
     name = "/admin/loggers/penstock.broker.topics"
     assert request(broker, name, "PUT", {"level": "debug"})[0] == 200

@@ -93,7 +93,9 @@ def spawn(bootstrap):
 # Topics
 
 
-@pytest.mark.promise("commands", "Topics and settings: create, list, describe, alter, delete")
+@pytest.mark.promise(
+    "commands", "Topics and their settings can be created, listed, described, altered and deleted"
+)
 def test_a_topic_is_created_listed_described_altered_and_deleted(run, run_json, topic):
     run("topics", "create", topic, "--partitions", "3", "--config", "retention.ms=1234")
     assert {"name": topic, "partitions": 3, "replication_factor": 1} in run_json("topics", "list")
@@ -133,7 +135,7 @@ def test_deleting_what_is_not_there_fails_unless_told_otherwise(run, topic):
     assert run("topics", "delete", topic, "--if-exists").stdout == f"{topic}: absent\n"
 
 
-@pytest.mark.promise("commands", "Failures are one clear line that names the thing")
+@pytest.mark.promise("commands", "Failures print one clear line that names the topic, setting or address")
 def test_a_wrong_name_is_answered_with_the_nearest_topic(run, topic):
     run("topics", "create", topic)
     wrong = topic[:-1]
@@ -168,7 +170,9 @@ def test_validation_changes_nothing(run, topic):
 # Configs
 
 
-@pytest.mark.promise("commands", "Topics and settings: create, list, describe, alter, delete")
+@pytest.mark.promise(
+    "commands", "Topics and their settings can be created, listed, described, altered and deleted"
+)
 def test_a_topics_settings_are_shown_with_their_sources_set_and_unset(run, run_json, topic):
     run("topics", "create", topic)
     assert run_json("configs", "describe", "topic", topic) == []
@@ -223,7 +227,8 @@ def test_lines_become_records_and_records_lines(run, run_json, topic):
 
 
 @pytest.mark.promise(
-    "commands", "`produce` and `consume` bring bytes back: keys, headers, tombstones, partitions, formats"
+    "commands",
+    "`produce` and `consume` keep records byte for byte: keys, headers, tombstones, partitions, formats",
 )
 def test_keys_headers_tombstones_and_partitions_arrive_as_written(run, run_json, topic):
     run("topics", "create", topic, "--partitions", "2")
@@ -238,7 +243,8 @@ def test_keys_headers_tombstones_and_partitions_arrive_as_written(run, run_json,
 
 
 @pytest.mark.promise(
-    "commands", "`produce` and `consume` bring bytes back: keys, headers, tombstones, partitions, formats"
+    "commands",
+    "`produce` and `consume` keep records byte for byte: keys, headers, tombstones, partitions, formats",
 )
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
@@ -254,7 +260,8 @@ def test_every_codec_and_acks_brings_the_bytes_back(run, run_json, topic, compre
 
 
 @pytest.mark.promise(
-    "commands", "`produce` and `consume` bring bytes back: keys, headers, tombstones, partitions, formats"
+    "commands",
+    "`produce` and `consume` keep records byte for byte: keys, headers, tombstones, partitions, formats",
 )
 def test_json_lines_move_a_topic_with_nothing_lost(run, topic, tmp_path):
     run("topics", "create", topic, topic + "-copy", "--partitions", "3")
@@ -314,7 +321,10 @@ def timed(run, topic):
     return topic
 
 
-@pytest.mark.promise("commands", "Reading starts at an offset, a time or the last N, and follows")
+@pytest.mark.promise(
+    "commands",
+    "`consume` starts at an offset, at a time or at the last N records, and can follow new records",
+)
 @pytest.mark.parametrize(
     ("where", "first"),
     [
@@ -371,7 +381,10 @@ def test_an_empty_topic_reads_as_nothing(run, topic):
 # Following, interrupting, pipes
 
 
-@pytest.mark.promise("commands", "Reading starts at an offset, a time or the last N, and follows")
+@pytest.mark.promise(
+    "commands",
+    "`consume` starts at an offset, at a time or at the last N records, and can follow new records",
+)
 def test_follow_prints_records_as_they_come_until_interrupted(run, spawn, timed):
     follower = spawn("consume", timed, "--follow", "--from", "-1")
     assert follower.stdout.readline() == b"9\n"
@@ -430,7 +443,7 @@ def test_the_cluster_is_described(run, run_json, bootstrap):
     assert found["id"] in run("cluster").stdout
 
 
-@pytest.mark.promise("commands", "The shell completes commands, settings and topics")
+@pytest.mark.promise("commands", "Shell completion knows commands, settings and topics")
 def test_topic_names_are_completed_from_the_cluster(spawn, timed):
     words = {"COMP_WORDS": f"penstock consume {timed[:-2]}", "COMP_CWORD": "2"}
     process = spawn(environment={"_PENSTOCK_COMPLETE": "bash_complete", **words})

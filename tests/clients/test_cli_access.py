@@ -44,7 +44,9 @@ def run_json(run):
 
 
 @pytest.mark.promise(
-    "access", "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove them"
+    "access",
+    "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove ACLs and "
+    "quotas",
 )
 def test_what_is_denied_is_listed_and_refused_and_allowed_again_when_it_is_deleted(
     broker, run, run_json
@@ -97,7 +99,9 @@ def test_without_an_authorizer_the_setting_that_is_missing_is_named() -> None:
 
 
 @pytest.mark.promise(
-    "access", "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove them"
+    "access",
+    "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove ACLs and "
+    "quotas",
 )
 def test_quotas_are_set_listed_and_removed(run, run_json) -> None:
     run("quotas", "set", "--user", "alice", "producer_byte_rate=1048576", "request_percentage=12.5")

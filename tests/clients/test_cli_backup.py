@@ -98,8 +98,9 @@ def committed(broker: PenstockBroker) -> int:
 
 @pytest.mark.promise(
     "backups",
-    "`penstock backup data` copies the data directory of a broker while it is written to: what was "
-    "acknowledged before is in the restored directory, transactions whole, with the offsets of groups",
+    "`penstock backup data` copies a broker's data directory while it is being written to: records "
+    "acknowledged before are in the restored directory, with whole transactions and the committed "
+    "offsets of groups",
 )
 @pytest.mark.repeated
 def test_a_backup_beside_writers_has_all_that_was_acknowledged_and_nothing_by_halves(tmp_path: Path) -> None:
@@ -136,9 +137,7 @@ def test_a_backup_beside_writers_has_all_that_was_acknowledged_and_nothing_by_ha
         assert done("log", "verify", restored)["clean"] is True
 
 
-@pytest.mark.promise(
-    "backups", "Neither a backup nor a restore overwrites anything unless `--replace` says so"
-)
+@pytest.mark.promise("backups", "Backups and restores overwrite nothing unless `--replace` is given")
 def test_several_directories_of_a_stopped_broker_and_what_is_not_overwritten(tmp_path: Path) -> None:
     live = [tmp_path / "one", tmp_path / "two"]
     settings = {**SETTINGS, "log.dirs": ",".join(map(str, live))}
@@ -197,7 +196,7 @@ def test_a_backup_that_is_not_complete_or_newer_is_refused_with_the_reason(tmp_p
 
 @pytest.mark.promise(
     "backups",
-    "A backup that is killed leaves the broker running, and leaves no files that keep it from starting",
+    "A backup that is killed does not stop the broker, and leaves no files that prevent it from starting",
 )
 def test_a_backup_that_is_killed_while_the_broker_is_stopped_does_not_leave_it_so(tmp_path: Path) -> None:
     program = (

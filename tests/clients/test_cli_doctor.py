@@ -51,7 +51,8 @@ def write(broker: PenstockBroker, **record: Any) -> None:
 
 @pytest.mark.promise(
     "commands",
-    "`penstock doctor` finds faults of a cluster, a data directory or a Spark set-up, with a remedy",
+    "`penstock doctor` finds faults of a cluster, a data directory or a Spark installation, and says how "
+    "to fix them",
 )
 def test_a_healthy_cluster_has_no_findings(broker: PenstockBroker) -> None:
     write(broker)

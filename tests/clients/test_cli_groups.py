@@ -113,7 +113,9 @@ def test_groups_are_listed_by_state_and_type(run, run_json, group, topic, commit
     assert group in run("groups", "list").stdout
 
 
-@pytest.mark.promise("group commands", "`penstock groups lag` shows records and seconds, once or repeatedly")
+@pytest.mark.promise(
+    "group commands", "`penstock groups lag` shows the lag in records and seconds, once or repeatedly"
+)
 def test_lag_is_told_in_records_and_in_seconds(run, run_json, group, topic, commit):
     commit(topic, {0: 2, 1: 5})
     (described,) = run_json("groups", "describe", group)
@@ -131,7 +133,9 @@ def test_lag_is_told_in_records_and_in_seconds(run, run_json, group, topic, comm
     assert any(line["group"] == group for line in run_json("groups", "lag"))
 
 
-@pytest.mark.promise("group commands", "`penstock groups lag` shows records and seconds, once or repeatedly")
+@pytest.mark.promise(
+    "group commands", "`penstock groups lag` shows the lag in records and seconds, once or repeatedly"
+)
 def test_only_a_transaction_marker_is_left_is_no_lag_in_seconds(broker, run_json, group, topic, commit):
     from confluent_kafka import Producer
 
@@ -181,8 +185,8 @@ def test_the_offsets_of_a_topic_that_is_gone_have_no_end(broker, run, run_json, 
 
 @pytest.mark.promise(
     "group commands",
-    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
-    "group has members",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and refuses while "
+    "the group has members",
 )
 @pytest.mark.parametrize(
     ("option", "expected"),
@@ -214,8 +218,8 @@ def test_offsets_are_previewed_and_then_moved(option, expected, run, run_json, g
 
 @pytest.mark.promise(
     "group commands",
-    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
-    "group has members",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and refuses while "
+    "the group has members",
 )
 def test_a_reset_can_choose_partitions_and_make_a_group(run_json, group, topic):
     run_json("groups", "reset", group, "--to-latest", "--topic", topic, "--partition", "1", "--execute")
@@ -224,8 +228,8 @@ def test_a_reset_can_choose_partitions_and_make_a_group(run_json, group, topic):
 
 @pytest.mark.promise(
     "group commands",
-    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
-    "group has members",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and refuses while "
+    "the group has members",
 )
 def test_a_reset_is_refused_while_there_are_members(run, run_json, group, topic, member):
     member.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
@@ -237,8 +241,8 @@ def test_a_reset_is_refused_while_there_are_members(run, run_json, group, topic,
 
 @pytest.mark.promise(
     "group commands",
-    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
-    "group has members",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and refuses while "
+    "the group has members",
 )
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -274,13 +278,15 @@ def test_a_group_with_members_is_not_deleted(run, group, member):
     assert "has active members" in run("groups", "delete", group, expect=1).stderr
 
 
-@pytest.mark.promise("group commands", "Failures are one clear line with a hint")
+@pytest.mark.promise("group commands", "Failures print one clear line with a hint")
 def test_a_name_that_is_nearly_right_gets_a_hint(run, group, topic, commit):
     commit(topic, {0: 1})
     assert f"Did you mean '{group}'?" in run("groups", "describe", group + "x", expect=1).stderr
 
 
-@pytest.mark.promise("group commands", "`penstock groups lag` shows records and seconds, once or repeatedly")
+@pytest.mark.promise(
+    "group commands", "`penstock groups lag` shows the lag in records and seconds, once or repeatedly"
+)
 def test_lag_is_watched_until_interrupted(broker, group, topic, commit):
     commit(topic, {0: 2})
     words = ["groups", "lag", group, "--watch", "--interval", "0.1", "--json"]
@@ -303,7 +309,8 @@ def test_lag_is_watched_until_interrupted(broker, group, topic, commit):
 
 
 @pytest.mark.promise(
-    "group commands", "`penstock consume --group` commits what was printed, and continues there"
+    "group commands",
+    "`penstock consume --group` commits the offsets of the records that it printed, and continues there",
 )
 def test_consume_as_a_member_goes_on_where_the_group_is(run, run_json, group, topic):
     first = run("consume", topic, "--group", group, "--max", "3").stdout.split()
@@ -317,7 +324,8 @@ def test_consume_as_a_member_goes_on_where_the_group_is(run, run_json, group, to
 
 
 @pytest.mark.promise(
-    "group commands", "`penstock consume --group` commits what was printed, and continues there"
+    "group commands",
+    "`penstock consume --group` commits the offsets of the records that it printed, and continues there",
 )
 def test_consume_as_a_member_starts_where_it_is_told_when_the_group_is_new(run, group, topic):
     assert run("consume", topic, "--group", group, "--from", "latest").stdout == ""

@@ -47,7 +47,8 @@ def bootstrap() -> Iterator[str]:
 
 
 @pytest.mark.promise(
-    "commands", "A command with a wrong password says that the login failed, not that nothing answers"
+    "commands",
+    "With a wrong password, a command reports that the login failed, not that the broker does not respond",
 )
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_refused_login_is_named(bootstrap: str, command: tuple[str, ...]) -> None:

@@ -140,7 +140,7 @@ def test_a_transaction_with_a_coordinator_does_not_hang(broker, run, run_json, t
     assert len(broker.consume(topic, isolation="read_committed")) == 1
 
 
-@pytest.mark.promise("group commands", "Failures are one clear line with a hint")
+@pytest.mark.promise("group commands", "Failures print one clear line with a hint")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -56,7 +56,7 @@ def refused(start, *arguments, **environment):
 
 @pytest.mark.promise(
     "commands",
-    "`penstock up` takes a free port, prints it and writes the ready file; a signal stops it cleanly",
+    "`penstock up` uses a free port, prints it and writes the ready file; a signal stops it cleanly",
 )
 def test_up_takes_a_free_port_prints_it_and_writes_the_ready_file(start, tmp_path):
     ready_file = tmp_path / "ready.json"
@@ -72,7 +72,7 @@ def test_up_takes_a_free_port_prints_it_and_writes_the_ready_file(start, tmp_pat
 
 @pytest.mark.promise(
     "commands",
-    "`penstock up` takes a free port, prints it and writes the ready file; a signal stops it cleanly",
+    "`penstock up` uses a free port, prints it and writes the ready file; a signal stops it cleanly",
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_cleanly_with_exit_code_0(start, number):
@@ -144,7 +144,11 @@ def test_produce_to_a_topic_that_is_not_made_by_itself_is_refused(start):
     )
 
 
-@pytest.mark.promise("commands", "`penstock broker` takes Kafka-named settings from a file and over it")
+@pytest.mark.promise(
+    "commands",
+    "`penstock broker` takes settings with Kafka's names from a file; options on the command line "
+    "override it",
+)
 def test_broker_takes_a_properties_file_and_settings_over_it(start, tmp_path):
     (tmp_path / "server.properties").write_text(
         "# a broker\nnode.id=3\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs=one\nnum.partitions=2\n"
@@ -156,7 +160,7 @@ def test_broker_takes_a_properties_file_and_settings_over_it(start, tmp_path):
     assert stop(process, signal.SIGTERM)[0] == 0
 
 
-@pytest.mark.promise("commands", "Failures are one clear line that names the thing")
+@pytest.mark.promise("commands", "Failures print one clear line that names the topic, setting or address")
 def test_a_port_in_use_is_one_clear_line(start):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

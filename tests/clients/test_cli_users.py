@@ -87,7 +87,7 @@ def rows(result):
 @pytest.mark.promise(
     "access",
     "`penstock users` adds, lists and deletes users; passwords come from a prompt, a file or the "
-    "environment and do not show",
+    "environment and are not displayed",
 )
 @pytest.mark.parametrize("client", list(SECURE_CLIENTS))
 def test_who_is_added_can_log_in_and_who_is_deleted_cannot(site, run, client, tmp_path):
@@ -112,7 +112,7 @@ def test_who_is_added_can_log_in_and_who_is_deleted_cannot(site, run, client, tm
 @pytest.mark.promise(
     "access",
     "`penstock users` adds, lists and deletes users; passwords come from a prompt, a file or the "
-    "environment and do not show",
+    "environment and are not displayed",
 )
 def test_users_are_listed_with_their_mechanisms_and_never_with_a_secret(site, run):
     both = ("--mechanism", "SCRAM-SHA-256", "--mechanism", "scram-sha-512")
@@ -133,7 +133,7 @@ def test_users_are_listed_with_their_mechanisms_and_never_with_a_secret(site, ru
 @pytest.mark.promise(
     "access",
     "`penstock users` adds, lists and deletes users; passwords come from a prompt, a file or the "
-    "environment and do not show",
+    "environment and are not displayed",
 )
 def test_a_password_is_typed_twice_at_a_terminal_and_does_not_show(site):
     command = [sys.executable, "-m", "penstock", "users", "add", "typed", "-b", site.bootstrap]
@@ -179,8 +179,8 @@ def test_an_unknown_user_cannot_be_deleted_and_gets_a_hint(run):
 
 @pytest.mark.promise(
     "access",
-    "`penstock certs` makes certificates that clients and brokers accept; keys are readable by their owner "
-    "alone",
+    "`penstock certs` creates certificates that clients and brokers accept; only their owner can read "
+    "the keys",
 )
 def test_a_client_certificate_logs_in_on_a_mutual_listener_and_a_foreign_one_does_not(site, tmp_path):
     address = f"127.0.0.1:{site.ports[2]}"
@@ -194,8 +194,8 @@ def test_a_client_certificate_logs_in_on_a_mutual_listener_and_a_foreign_one_doe
 
 @pytest.mark.promise(
     "access",
-    "`penstock certs` makes certificates that clients and brokers accept; keys are readable by their owner "
-    "alone",
+    "`penstock certs` creates certificates that clients and brokers accept; only their owner can read "
+    "the keys",
 )
 def test_keys_are_their_owners_alone_and_the_authority_stays(tmp_path):
     def create(*arguments, expect=0):

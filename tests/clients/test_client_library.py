@@ -204,8 +204,8 @@ def test_answers_go_to_who_asked_whatever_the_order(
 
 @pytest.mark.promise(
     "client library",
-    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
-    "`default.api.timeout.ms`",
+    "The client retries through moving leaders, lost connections, and dead, hanging or restarted brokers "
+    "until `default.api.timeout.ms`",
 )
 def test_a_fault_that_passes_is_not_seen(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -226,8 +226,8 @@ def test_a_fault_that_passes_is_not_seen(penstock: PenstockBroker) -> None:
 
 @pytest.mark.promise(
     "client library",
-    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
-    "`default.api.timeout.ms`",
+    "The client retries through moving leaders, lost connections, and dead, hanging or restarted brokers "
+    "until `default.api.timeout.ms`",
 )
 def test_a_leader_that_moves_is_followed(broker: PenstockBroker, topic: str) -> None:
     broker.produce(topic, ["v"])
@@ -243,8 +243,8 @@ def test_a_leader_that_moves_is_followed(broker: PenstockBroker, topic: str) -> 
 
 @pytest.mark.promise(
     "client library",
-    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
-    "`default.api.timeout.ms`",
+    "The client retries through moving leaders, lost connections, and dead, hanging or restarted brokers "
+    "until `default.api.timeout.ms`",
 )
 def test_a_broker_that_is_gone_is_gone_around(broker: PenstockBroker, topic: str) -> None:
     broker.produce(topic, ["v"])
@@ -259,7 +259,7 @@ def test_a_broker_that_is_gone_is_gone_around(broker: PenstockBroker, topic: str
             assert cluster.list_offsets({(topic, 0): LATEST}) == {(topic, 0): 1}
 
 
-@pytest.mark.promise("client library", "A reader is sent to a replica of its rack (KIP-392)")
+@pytest.mark.promise("client library", "A reader reads from a replica in its rack (KIP-392)")
 def test_a_reader_goes_where_the_leader_sends_it_and_back(broker: PenstockBroker, topic: str) -> None:
     broker.produce(topic, ["v"])
     with Disguise(2) as disguise:
@@ -301,7 +301,9 @@ class OldBroker(Proxy):
             each.max_version = min(each.max_version, self.NEWEST.get(ApiKey(each.api_key), 99))
 
 
-@pytest.mark.promise("client library", "Works with Apache Kafka 4.1, and with the versions of 2.8")
+@pytest.mark.promise(
+    "client library", "The client works with Apache Kafka 4.1, and with the request versions of Kafka 2.8"
+)
 def test_the_versions_of_kafka_2_8_do(broker: PenstockBroker, topic_name: Name) -> None:
     name = topic_name()
     with OldBroker() as old, connect(old.serve(broker.port).address) as cluster:
@@ -391,8 +393,8 @@ def test_a_bootstrap_server_that_is_down_is_passed_over(broker: PenstockBroker, 
 
 @pytest.mark.promise(
     "client library",
-    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
-    "`default.api.timeout.ms`",
+    "The client retries through moving leaders, lost connections, and dead, hanging or restarted brokers "
+    "until `default.api.timeout.ms`",
 )
 def test_a_bootstrap_server_that_hangs_is_passed_over(broker: PenstockBroker, topic: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -412,8 +414,8 @@ def test_a_topic_that_does_not_exist_is_named_after_the_wait(
 
 @pytest.mark.promise(
     "client library",
-    "Moving leaders, lost connections, dead, hanging and restarted brokers are waited for until "
-    "`default.api.timeout.ms`",
+    "The client retries through moving leaders, lost connections, and dead, hanging or restarted brokers "
+    "until `default.api.timeout.ms`",
 )
 def test_a_broker_that_was_killed_is_found_again(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")

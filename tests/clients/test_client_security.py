@@ -70,7 +70,9 @@ def values(cluster: Cluster, topic: str) -> list[bytes]:
     return [value for batch in read_range(cluster, topic, 0, 0, end) for value in batch["value"].to_pylist()]
 
 
-@pytest.mark.promise("client library", "TLS with PEM, host names checked, and certificates of clients")
+@pytest.mark.promise(
+    "client library", "TLS works with PEM files, verified host names and client certificates"
+)
 def test_records_come_through_tls(behind: Behind, topic: str, tmp_path: Path) -> None:
     authority = Authority()
     proxy = Proxy(authority.server(tmp_path, "127.0.0.1"))
@@ -84,7 +86,9 @@ def test_records_come_through_tls(behind: Behind, topic: str, tmp_path: Path) ->
             assert values(cluster, topic) == [b"x" * 30_000] * 30
 
 
-@pytest.mark.promise("client library", "TLS with PEM, host names checked, and certificates of clients")
+@pytest.mark.promise(
+    "client library", "TLS works with PEM files, verified host names and client certificates"
+)
 def test_a_certificate_of_another_authority_is_not_trusted(
     behind: Behind, topic: str, tmp_path: Path
 ) -> None:
@@ -96,7 +100,9 @@ def test_a_certificate_of_another_authority_is_not_trusted(
             cluster.topics()
 
 
-@pytest.mark.promise("client library", "TLS with PEM, host names checked, and certificates of clients")
+@pytest.mark.promise(
+    "client library", "TLS works with PEM files, verified host names and client certificates"
+)
 def test_a_certificate_for_another_host_counts_only_where_names_are_not_checked(
     behind: Behind, topic: str, tmp_path: Path
 ) -> None:
@@ -110,7 +116,9 @@ def test_a_certificate_for_another_host_counts_only_where_names_are_not_checked(
         assert topic in cluster.topics()
 
 
-@pytest.mark.promise("client library", "TLS with PEM, host names checked, and certificates of clients")
+@pytest.mark.promise(
+    "client library", "TLS works with PEM files, verified host names and client certificates"
+)
 def test_a_client_shows_its_certificate_to_a_server_that_wants_one(
     behind: Behind, topic: str, tmp_path: Path
 ) -> None:
@@ -155,7 +163,9 @@ def test_no_tls_to_a_listener_with_it_says_so(behind: Behind, topic: str, tmp_pa
             cluster.topics()
 
 
-@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
+@pytest.mark.promise(
+    "client library", "SASL PLAIN and SCRAM work, the server is verified, and logins are renewed in time"
+)
 @pytest.mark.parametrize("user", list(USERS))
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_who_knows_the_password_is_let_in(behind: Behind, topic: str, mechanism: str, user: str) -> None:
@@ -167,7 +177,9 @@ def test_who_knows_the_password_is_let_in(behind: Behind, topic: str, mechanism:
     assert set(proxy.authenticated) == {user}
 
 
-@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
+@pytest.mark.promise(
+    "client library", "SASL PLAIN and SCRAM work, the server is verified, and logins are renewed in time"
+)
 @pytest.mark.parametrize("user", ["alice", "mallory"])
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_who_does_not_know_it_is_refused_at_once(
@@ -181,7 +193,9 @@ def test_who_does_not_know_it_is_refused_at_once(
     assert proxy.authenticated == []
 
 
-@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
+@pytest.mark.promise(
+    "client library", "SASL PLAIN and SCRAM work, the server is verified, and logins are renewed in time"
+)
 def test_a_server_that_accepts_any_password_is_not_believed(behind: Behind, topic: str) -> None:
     proxy = SaslProxy(USERS, impostor=True)
     behind(proxy)
@@ -200,7 +214,9 @@ def test_a_mechanism_that_the_broker_does_not_take_is_named_with_those_it_takes(
             cluster.topics()
 
 
-@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
+@pytest.mark.promise(
+    "client library", "SASL PLAIN and SCRAM work, the server is verified, and logins are renewed in time"
+)
 def test_an_authentication_that_ends_is_renewed_on_a_new_connection(behind: Behind, topic: str) -> None:
     proxy = SaslProxy(USERS, lifetime_ms=1)
     broker = behind(proxy)
@@ -228,8 +244,8 @@ def test_sasl_over_tls(behind: Behind, topic: str, tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "group commands",
-    "Commands that librdkafka has no request for (transactions, share groups, reassignment) work over TLS "
-    "and SASL",
+    "Commands for which librdkafka has no request (transactions, share groups, reassignment) work over "
+    "TLS and SASL",
 )
 def test_commands_with_requests_that_librdkafka_lacks_work_over_tls_and_sasl(
     behind: Behind, topic: str, tmp_path: Path

@@ -12,7 +12,7 @@ import pytest
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
 
 
-@pytest.mark.promise("fixture", "Every example of testing.md runs")
+@pytest.mark.promise("fixture", "Every example of testing.md runs as printed")
 def test_every_example_on_the_page_runs_and_passes(tmp_path: Path) -> None:
     examples = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     assert len(examples) >= 6

@@ -38,7 +38,7 @@ UNSUPPORTED_VERSION = 35
 
 
 @pytest.mark.promise(
-    "protocol", "ApiVersions advertises exactly what is served; every advertised version is tested"
+    "protocol", "ApiVersions advertises exactly what the broker serves; every advertised version is tested"
 )
 def test_all_that_is_promised_is_advertised(wire: WireClient) -> None:
     found = advertised(wire)
@@ -48,7 +48,7 @@ def test_all_that_is_promised_is_advertised(wire: WireClient) -> None:
 
 
 @pytest.mark.promise(
-    "protocol", "ApiVersions advertises exactly what is served; every advertised version is tested"
+    "protocol", "ApiVersions advertises exactly what the broker serves; every advertised version is tested"
 )
 def test_every_version_of_every_advertised_api_answers_also_a_request_that_says_nothing(
     broker: PenstockBroker,
@@ -68,7 +68,9 @@ def test_every_version_of_every_advertised_api_answers_also_a_request_that_says_
                     raise AssertionError(f"{ApiKey(api).name} v{version}: {error}") from error
 
 
-@pytest.mark.promise("protocol", "An unknown version of ApiVersions gets error 35 in the oldest shape")
+@pytest.mark.promise(
+    "protocol", "A request with an unknown version of ApiVersions gets error 35 in a version 0 response"
+)
 @pytest.mark.parametrize("version", [5, 99, 32767])
 def test_an_unknown_version_of_api_versions_gets_error_35_in_the_oldest_shape(
     broker: PenstockBroker, version: int
@@ -86,7 +88,7 @@ def test_an_unknown_version_of_api_versions_gets_error_35_in_the_oldest_shape(
 
 
 @pytest.mark.promise(
-    "protocol", "ApiVersions advertises exactly what is served; every advertised version is tested"
+    "protocol", "ApiVersions advertises exactly what the broker serves; every advertised version is tested"
 )
 @pytest.mark.promise("groups", "Every served version of the group APIs works")
 @pytest.mark.parametrize("api", list(REQUESTS), ids=lambda api: api.name)
@@ -100,7 +102,7 @@ def test_every_version_is_answered(broker: PenstockBroker, wire: WireClient, top
 
 
 @pytest.mark.promise(
-    "protocol", "ApiVersions advertises exactly what is served; every advertised version is tested"
+    "protocol", "ApiVersions advertises exactly what the broker serves; every advertised version is tested"
 )
 @pytest.mark.parametrize("acks", [1, -1])
 def test_every_version_of_produce_is_answered(
@@ -114,7 +116,9 @@ def test_every_version_of_produce_is_answered(
     assert len(broker.consume(topic)) == newest - 2
 
 
-@pytest.mark.promise("protocol", "Record formats 0 and 1 get UNSUPPORTED_FOR_MESSAGE_FORMAT")
+@pytest.mark.promise(
+    "protocol", "Record batches in message formats 0 and 1 are rejected with UNSUPPORTED_FOR_MESSAGE_FORMAT"
+)
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_versions_of_produce_that_carry_old_formats_answer_that_they_are_not_kept(
     broker: PenstockBroker, wire: WireClient, topic: str, version: int
@@ -135,7 +139,10 @@ def test_the_versions_of_produce_that_carry_old_formats_answer_that_they_are_not
     assert broker.consume(topic) == []
 
 
-@pytest.mark.promise("protocol", "Responses come in the order of the requests; acks=0 has no response")
+@pytest.mark.promise(
+    "protocol",
+    "Responses are sent in the order of the requests; a produce request with acks=0 has no response",
+)
 def test_acks_0_has_no_answer_and_the_next_request_is_answered(
     broker: PenstockBroker, wire: WireClient, topic: str
 ) -> None:
@@ -145,7 +152,10 @@ def test_acks_0_has_no_answer_and_the_next_request_is_answered(
     assert [record.value for record in broker.consume(topic)] == [b"fire and forget"]
 
 
-@pytest.mark.promise("protocol", "Responses come in the order of the requests; acks=0 has no response")
+@pytest.mark.promise(
+    "protocol",
+    "Responses are sent in the order of the requests; a produce request with acks=0 has no response",
+)
 def test_answers_come_in_the_order_of_the_requests(broker: PenstockBroker, topic: str) -> None:
     """A fetch that waits holds back what was asked after it on the same connection, and only there."""
     with WireClient(broker.port) as wire:

@@ -40,7 +40,7 @@ def wait_until_gone(pid: int) -> None:
 
 
 @pytest.mark.promise(
-    "fixture", "Each test has its own empty broker, which is removed afterwards however the test ends"
+    "fixture", "Each test has its own empty broker, which is removed after the test, however it ends"
 )
 def test_each_test_has_an_empty_broker(penstock: PenstockBroker) -> None:
     with WireClient(penstock.port) as wire:
@@ -102,7 +102,7 @@ def test_a_given_data_directory_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "fixture", "Each test has its own empty broker, which is removed afterwards however the test ends"
+    "fixture", "Each test has its own empty broker, which is removed after the test, however it ends"
 )
 def test_the_process_and_its_directory_are_gone_afterwards() -> None:
     with PenstockBroker() as broker:
@@ -115,7 +115,7 @@ def test_the_process_and_its_directory_are_gone_afterwards() -> None:
 
 
 @pytest.mark.promise(
-    "fixture", "Each test has its own empty broker, which is removed afterwards however the test ends"
+    "fixture", "Each test has its own empty broker, which is removed after the test, however it ends"
 )
 @pytest.mark.parametrize("paused", [False, True])
 def test_the_broker_goes_when_the_test_process_is_killed(paused: bool) -> None:
@@ -171,7 +171,9 @@ def test_a_client_lives_through_kill_and_restart(penstock: PenstockBroker, clien
 
 
 @pytest.mark.promise(
-    "fixture", "Faults on the wire: errors, delays, drops, lost answers, pause, kill and restart"
+    "fixture",
+    "The fixture can inject faults: errors, delays, dropped connections, lost responses, pause, kill and "
+    "restart",
 )
 def test_a_paused_broker_answers_nothing_until_it_resumes(penstock: PenstockBroker) -> None:
     with WireClient(penstock.port, timeout=WAIT) as wire:
@@ -226,7 +228,9 @@ def test_the_clock_keeps_its_advance_over_a_restart(penstock: PenstockBroker) ->
 
 
 @pytest.mark.promise(
-    "fixture", "Faults on the wire: errors, delays, drops, lost answers, pause, kill and restart"
+    "fixture",
+    "The fixture can inject faults: errors, delays, dropped connections, lost responses, pause, kill and "
+    "restart",
 )
 def test_an_api_fails_as_often_as_it_was_told(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -271,7 +275,9 @@ def test_every_api_can_be_failed_in_every_version_without_breaking_the_client(
 
 
 @pytest.mark.promise(
-    "fixture", "Faults on the wire: errors, delays, drops, lost answers, pause, kill and restart"
+    "fixture",
+    "The fixture can inject faults: errors, delays, dropped connections, lost responses, pause, kill and "
+    "restart",
 )
 def test_a_dropped_connection_is_not_handled_and_a_lost_answer_is(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -285,7 +291,9 @@ def test_a_dropped_connection_is_not_handled_and_a_lost_answer_is(penstock: Pens
 
 
 @pytest.mark.promise(
-    "fixture", "Faults on the wire: errors, delays, drops, lost answers, pause, kill and restart"
+    "fixture",
+    "The fixture can inject faults: errors, delays, dropped connections, lost responses, pause, kill and "
+    "restart",
 )
 def test_a_delayed_request_is_answered_when_the_clock_has_come_there(penstock: PenstockBroker) -> None:
     penstock.faults.delay("ApiVersions", ms=60_000)

@@ -110,7 +110,7 @@ def test_a_rolling_restart_loses_nothing(penstock: PenstockBroker, client: str) 
             member.stop()
 
 
-@pytest.mark.promise("groups", "After kill -9 of a member the others take over")
+@pytest.mark.promise("groups", "After kill -9 of a member, the other members take over its partitions")
 @pytest.mark.parametrize("client", list(MEMBERS))
 def test_the_others_take_over_from_a_member_that_was_killed(penstock: PenstockBroker, client: str) -> None:
     partitions = 4
@@ -169,7 +169,9 @@ def _members_of(broker: PenstockBroker) -> dict[str, list[int]]:
     }
 
 
-@pytest.mark.promise("groups", "A leave takes effect immediately; many members can leave in one request")
+@pytest.mark.promise(
+    "groups", "A member's leave takes effect immediately; many members can leave in one request"
+)
 def test_a_leave_is_prompt(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     # Sessions so long that only the LeaveGroup can have done it.
@@ -183,7 +185,9 @@ def test_a_leave_is_prompt(penstock: PenstockBroker) -> None:
         first.stop()
 
 
-@pytest.mark.promise("groups", "Sessions and the initial delay, which may be 0, go by the broker's clock")
+@pytest.mark.promise(
+    "groups", "Session timeouts and the initial rebalance delay, which may be 0, follow the broker's clock"
+)
 def test_sessions_follow_the_brokers_clock(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     member = MemberProcess("confluent", penstock.bootstrap, "g", "t", session_timeout_ms=200_000)
@@ -197,7 +201,7 @@ def test_sessions_follow_the_brokers_clock(penstock: PenstockBroker) -> None:
 # cooperative rebalancing, static members
 
 
-@pytest.mark.promise("groups", "A cooperative rebalance takes only what moves")
+@pytest.mark.promise("groups", "A cooperative rebalance revokes only the partitions that move")
 def test_a_cooperative_rebalance_takes_only_what_moves(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=6)
     strategy = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -221,8 +225,8 @@ def test_a_cooperative_rebalance_takes_only_what_moves(penstock: PenstockBroker)
 
 @pytest.mark.promise(
     "groups",
-    "Static members (KIP-345) come back without a rebalance; of two processes with one id the older is "
-    "fenced",
+    "Static members (KIP-345) return without a rebalance; if two processes have the same id, the older "
+    "one is fenced",
 )
 def test_a_static_member_restarts_without_a_rebalance(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=4)
@@ -245,8 +249,8 @@ def test_a_static_member_restarts_without_a_rebalance(penstock: PenstockBroker) 
 
 @pytest.mark.promise(
     "groups",
-    "Static members (KIP-345) come back without a rebalance; of two processes with one id the older is "
-    "fenced",
+    "Static members (KIP-345) return without a rebalance; if two processes have the same id, the older "
+    "one is fenced",
 )
 def test_of_two_processes_with_one_instance_id_the_older_is_fenced(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)

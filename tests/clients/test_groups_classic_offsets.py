@@ -67,7 +67,9 @@ def test_committed_offsets_survive_kill_9_of_the_broker(penstock: PenstockBroker
     again.stop()
 
 
-@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
+@pytest.mark.promise(
+    "groups", "Administrators can list (by state and type), describe, alter and delete groups"
+)
 def test_an_administrator_lists_alters_and_deletes(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
     admin = AdminClient({"bootstrap.servers": penstock.bootstrap})
@@ -92,7 +94,9 @@ def test_an_administrator_lists_alters_and_deletes(penstock: PenstockBroker) -> 
     assert listed.result().topic_partitions == []
 
 
-@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
+@pytest.mark.promise(
+    "groups", "Administrators can list (by state and type), describe, alter and delete groups"
+)
 def test_kafka_python_administers_groups_too(penstock: PenstockBroker) -> None:
     from kafka.admin import KafkaAdminClient
 
@@ -109,7 +113,7 @@ def test_kafka_python_administers_groups_too(penstock: PenstockBroker) -> None:
         admin.close()
 
 
-@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
+@pytest.mark.promise("groups", "Committed offsets expire as in Kafka, and are deleted with their topic")
 @pytest.mark.penstock(
     settings={**BROKER, "offsets.retention.minutes": 60, "offsets.retention.check.interval.ms": 600_000}
 )
@@ -232,7 +236,7 @@ def commit(wire: WireClient, version: int, topic_id: Any, **fields: Any) -> int:
 
 @pytest.mark.promise("groups", "Every served version of the group APIs works")
 @pytest.mark.promise(
-    "groups", "Offsets are committed by name or topic id, and fetched for many groups at once"
+    "groups", "Offsets can be committed by topic name or topic id, and fetched for many groups at once"
 )
 @pytest.mark.parametrize("version", range(2, 11))
 def test_offsets_are_committed_and_fetched_in_every_version(asked: WireClient, version: int) -> None:
@@ -265,8 +269,8 @@ def test_offsets_are_committed_and_fetched_in_every_version(asked: WireClient, v
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
-    "hostile subscriptions) get Kafka's errors and do not affect the group",
+    "Invalid requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_bad_requests_get_kafkas_errors_and_the_group_goes_on(asked: WireClient) -> None:
     joined = join(asked, 9)
@@ -302,8 +306,8 @@ def test_bad_requests_get_kafkas_errors_and_the_group_goes_on(asked: WireClient)
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
-    "hostile subscriptions) get Kafka's errors and do not affect the group",
+    "Invalid requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_a_static_member_is_fenced_on_the_wire(asked: WireClient) -> None:
     first = join(asked, 9, group_instance_id="i")
@@ -342,7 +346,7 @@ def test_a_leave_on_the_same_connection_ends_a_waiting_join(
 
 
 @pytest.mark.promise(
-    "groups", "The offsets of a deleted topic do not come back, also when the broker is killed"
+    "groups", "The committed offsets of a deleted topic do not come back, even if the broker is killed"
 )
 def test_the_offsets_of_a_deleted_topic_do_not_come_back_with_a_crash(penstock: PenstockBroker) -> None:
     from confluent_kafka import Consumer, TopicPartition

@@ -79,7 +79,8 @@ def test_the_group_is_listed_with_its_type(penstock: PenstockBroker) -> None:
 
 @pytest.mark.promise(
     "consumer groups",
-    "A pattern follows topics that come and go; it is RE2's, and takes no more than linear time",
+    "A pattern subscription follows topics that are created and deleted; it uses RE2 syntax and takes at "
+    "most linear time",
 )
 def test_a_pattern_follows_topics_that_come_and_go(penstock: PenstockBroker) -> None:
     penstock.create_topic("logs-a", partitions=2)
@@ -94,7 +95,7 @@ def test_a_pattern_follows_topics_that_come_and_go(penstock: PenstockBroker) -> 
 
 
 @pytest.mark.promise(
-    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+    "consumer groups", "Invalid requests and hostile bytes get Kafka's errors, and the group continues"
 )
 def test_a_pattern_that_is_not_one_is_refused_and_the_group_goes_on(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -116,7 +117,7 @@ def test_a_pattern_that_is_not_one_is_refused_and_the_group_goes_on(penstock: Pe
 
 @pytest.mark.promise(
     "consumer groups",
-    "Added partitions are assigned; a topic that is created again is a different topic",
+    "Added partitions are assigned; a topic that is deleted and created again counts as a different topic",
 )
 def test_added_partitions_are_shared_out(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
@@ -129,7 +130,8 @@ def test_added_partitions_are_shared_out(penstock: PenstockBroker) -> None:
 
 
 @pytest.mark.promise(
-    "consumer groups", "A rolling restart loses nothing; after kill -9 of a member the others take over"
+    "consumer groups",
+    "A rolling restart loses nothing; after kill -9 of a member, the other members take over its partitions",
 )
 def test_a_rolling_restart_loses_nothing(penstock: PenstockBroker) -> None:
     partitions = 6
@@ -150,7 +152,8 @@ def test_a_rolling_restart_loses_nothing(penstock: PenstockBroker) -> None:
 
 
 @pytest.mark.promise(
-    "consumer groups", "A rolling restart loses nothing; after kill -9 of a member the others take over"
+    "consumer groups",
+    "A rolling restart loses nothing; after kill -9 of a member, the other members take over its partitions",
 )
 def test_the_others_take_over_from_a_member_that_was_killed(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=4)
@@ -167,7 +170,7 @@ def test_the_others_take_over_from_a_member_that_was_killed(penstock: PenstockBr
         victim.kill()
 
 
-@pytest.mark.promise("consumer groups", "After kill -9 of the broker the group continues in its epoch")
+@pytest.mark.promise("consumer groups", "After kill -9 of the broker, the group continues in its epoch")
 def test_a_group_goes_on_in_its_epoch_when_the_broker_was_killed(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=6)
     members = [ConsumerMember(penstock.bootstrap, "g", "t") for _ in range(3)]
@@ -200,7 +203,8 @@ def member_epochs(broker: PenstockBroker) -> dict[str, int]:
 
 @pytest.mark.promise(
     "consumer groups",
-    "A static member comes back to its partitions; a second process with its name is refused",
+    "A static member gets its partitions back when it returns; a second process with the same "
+    "`group.instance.id` is rejected",
 )
 def test_a_static_member_comes_back_to_its_partitions(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=4)
@@ -220,7 +224,8 @@ def test_a_static_member_comes_back_to_its_partitions(penstock: PenstockBroker) 
 
 @pytest.mark.promise(
     "consumer groups",
-    "A static member comes back to its partitions; a second process with its name is refused",
+    "A static member gets its partitions back when it returns; a second process with the same "
+    "`group.instance.id` is rejected",
 )
 def test_a_second_process_with_the_same_instance_id_is_refused(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", partitions=2)
@@ -239,8 +244,8 @@ def test_a_second_process_with_the_same_instance_id_is_refused(penstock: Penstoc
 
 @pytest.mark.promise(
     "consumer groups",
-    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
-    "forbids it",
+    "A group can be migrated from the classic protocol and back, member by member, eager or cooperative, "
+    "unless the migration policy forbids it",
 )
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_group_migrates_to_the_consumer_protocol_and_back_member_by_member(
@@ -284,7 +289,7 @@ def test_a_group_migrates_to_the_consumer_protocol_and_back_member_by_member(
 
 
 @pytest.mark.promise(
-    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+    "consumer groups", "Invalid requests and hostile bytes get Kafka's errors, and the group continues"
 )
 def test_the_wire_errors_are_kafkas(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")

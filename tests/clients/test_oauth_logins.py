@@ -103,7 +103,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.mark.promise(
     "clients",
-    "`penstock.client`, Spark and the commands log in with OAUTHBEARER by Java's and librdkafka's names",
+    "`penstock.client`, Spark and the commands log in with OAUTHBEARER, configured with the settings of "
+    "Kafka's Java client and of librdkafka",
 )
 @pytest.mark.parametrize("java", [False, True])
 def test_the_library_logs_in_with_a_token_of_the_endpoint(site: Site, java: bool) -> None:
@@ -113,7 +114,8 @@ def test_the_library_logs_in_with_a_token_of_the_endpoint(site: Site, java: bool
 
 @pytest.mark.promise(
     "clients",
-    "`penstock.client`, Spark and the commands log in with OAUTHBEARER by Java's and librdkafka's names",
+    "`penstock.client`, Spark and the commands log in with OAUTHBEARER, configured with the settings of "
+    "Kafka's Java client and of librdkafka",
 )
 def test_librdkafka_writes_and_reads_with_tokens_of_the_endpoint(site: Site) -> None:
     settings = with_login(site.settings(site.issuer.url))
@@ -134,7 +136,8 @@ def test_librdkafka_writes_and_reads_with_tokens_of_the_endpoint(site: Site) -> 
 
 @pytest.mark.promise(
     "clients",
-    "`penstock.client`, Spark and the commands log in with OAUTHBEARER by Java's and librdkafka's names",
+    "`penstock.client`, Spark and the commands log in with OAUTHBEARER, configured with the settings of "
+    "Kafka's Java client and of librdkafka",
 )
 @pytest.mark.parametrize("java", [False, True])
 def test_commands_log_in_with_a_token_of_a_file_or_the_endpoint(

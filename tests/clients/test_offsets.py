@@ -65,7 +65,7 @@ def offsets_for_times_aiokafka(bootstrap: str, topic: str, times: list[int]) -> 
     return asyncio.run(ask())
 
 
-@pytest.mark.promise("protocol", "Every special timestamp of ListOffsets means what Kafka says")
+@pytest.mark.promise("protocol", "Every special timestamp of ListOffsets has the meaning that Kafka gives it")
 @pytest.mark.parametrize(
     "offsets_for_times",
     [offsets_for_times_confluent, offsets_for_times_kafka_python, offsets_for_times_aiokafka],
@@ -111,7 +111,7 @@ def list_offset(wire: WireClient, topic: str, timestamp: int, version: int = 9) 
     return wire.request(ApiKey.LIST_OFFSETS, version, request).topics[0].partitions[0]
 
 
-@pytest.mark.promise("protocol", "Every special timestamp of ListOffsets means what Kafka says")
+@pytest.mark.promise("protocol", "Every special timestamp of ListOffsets has the meaning that Kafka gives it")
 def test_the_special_timestamps_mean_what_kafka_says(
     broker: PenstockBroker, wire: WireClient, topic: str
 ) -> None:
@@ -137,7 +137,7 @@ def test_an_empty_log_has_no_newest_record(wire: WireClient, topic: str) -> None
     assert list_offset(wire, topic, BASE).offset == -1
 
 
-@pytest.mark.promise("clients", "A consumer may start anywhere, also inside a compressed batch")
+@pytest.mark.promise("clients", "A consumer can start at any offset, also inside a compressed batch")
 def test_seeking_back_and_forth_reads_from_there(broker: PenstockBroker, timed_topic: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 

@@ -38,7 +38,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         process.stdout.close()
 
 
-@pytest.mark.promise("http", "Every process serves /health, /ready and /metrics with the same answers")
+@pytest.mark.promise("http", "Every process serves /health, /ready and /metrics in the same format")
 @pytest.mark.parametrize("name", PROCESSES)
 def test_every_process_has_health_ready_and_metrics(ready: dict[str, Any], name: str) -> None:
     url = ready["brokers"][0]["metrics"].removesuffix("/metrics") if name == "broker" else ready[name]

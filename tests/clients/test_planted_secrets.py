@@ -204,7 +204,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.promise(
-    "access", "Secrets come from files and the environment, and are in no log, answer, topic or file of a run"
+    "access",
+    "Secrets are read from files and the environment, and appear in no log, response, topic or file of a run",
 )
 @pytest.mark.timeout(360)
 def test_planted_secrets_are_in_no_log_answer_topic_or_file(site: Site) -> None:

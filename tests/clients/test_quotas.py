@@ -68,8 +68,8 @@ class Sender:
 
 @pytest.mark.promise(
     "access",
-    "Two librdkafka producers of one byte rate have it together, a third is not slowed; a consumer gets "
-    "all records at its rate",
+    "Two librdkafka producers under the same byte-rate quota share it and do not slow a third; a "
+    "consumer gets all records at its rate",
 )
 def test_two_producers_of_one_quota_have_it_together_and_a_third_has_none(own: PenstockBroker) -> None:
     own.create_topic("t")
@@ -97,8 +97,8 @@ def test_two_producers_of_one_quota_have_it_together_and_a_third_has_none(own: P
 
 @pytest.mark.promise(
     "access",
-    "Two librdkafka producers of one byte rate have it together, a third is not slowed; a consumer gets "
-    "all records at its rate",
+    "Two librdkafka producers under the same byte-rate quota share it and do not slow a third; a "
+    "consumer gets all records at its rate",
 )
 def test_a_consumer_with_a_quota_gets_all_records_at_its_rate_and_another_is_not_slowed(
     own: PenstockBroker,

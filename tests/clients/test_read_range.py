@@ -114,7 +114,7 @@ def test_times_beyond_what_spark_can_hold_are_its_limit(
     assert microseconds == (2**63 - 1) // 1000 * 1000
 
 
-@pytest.mark.promise("client library", "Any range of a log comes exactly, with every codec")
+@pytest.mark.promise("client library", "Any range of a log is read exactly, with every codec")
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_any_part_of_the_log_comes_exactly(
     cluster: Cluster, broker: PenstockBroker, topic: str, codec: str
@@ -136,7 +136,7 @@ def test_batches_have_at_most_the_rows_that_were_asked_for(
     assert offsets(iter(found)) == list(range(25))
 
 
-@pytest.mark.promise("client library", "Any range of a log comes exactly, with every codec")
+@pytest.mark.promise("client library", "Any range of a log is read exactly, with every codec")
 def test_a_batch_larger_than_the_fetch_size_comes_through(broker: PenstockBroker, topic: str) -> None:
     for i in range(3):
         broker.produce(topic, [bytes([i]) * 50_000] * 10)
@@ -171,7 +171,7 @@ def test_a_fetch_that_is_cut_short_is_asked_for_with_more_room(broker: PenstockB
 
 @pytest.mark.promise(
     "client library",
-    "Aborted records and markers are not shown to a committed reader, wherever a range begins and ends",
+    "A `read_committed` reader sees no aborted records and no markers, wherever a range begins and ends",
 )
 def test_transactions(cluster: Cluster, wire: WireClient, broker: PenstockBroker, topic: str) -> None:
     """Committed, aborted and open transactions, and records outside of any."""
@@ -207,7 +207,7 @@ def test_transactions(cluster: Cluster, wire: WireClient, broker: PenstockBroker
 
 @pytest.mark.promise(
     "client library",
-    "Aborted records and markers are not shown to a committed reader, wherever a range begins and ends",
+    "A `read_committed` reader sees no aborted records and no markers, wherever a range begins and ends",
 )
 def test_a_range_may_be_nothing_but_holes(cluster: Cluster, wire: WireClient, topic: str) -> None:
     producer = WireProducer(wire, f"{topic}-transaction")
@@ -220,7 +220,7 @@ def test_a_range_may_be_nothing_but_holes(cluster: Cluster, wire: WireClient, to
     assert list(read_range(cluster, topic, 0, 1, 2, isolation=READ_UNCOMMITTED)) == []
 
 
-@pytest.mark.promise("client library", "Any range of a log comes exactly, with every codec")
+@pytest.mark.promise("client library", "Any range of a log is read exactly, with every codec")
 def test_what_compaction_has_taken_is_not_missed(penstock: PenstockBroker) -> None:
     settings = {
         "cleanup.policy": "compact",
@@ -246,7 +246,7 @@ def test_what_compaction_has_taken_is_not_missed(penstock: PenstockBroker) -> No
 
 
 @pytest.mark.promise(
-    "client library", "Deleted, truncated, corrupt and uncommitted records give an error with the reason"
+    "client library", "Deleted, truncated, corrupt and uncommitted records cause an error with the reason"
 )
 def test_what_is_deleted_is_told_with_where_the_log_starts_now(
     cluster: Cluster, broker: PenstockBroker, wire: WireClient, topic: str
@@ -263,7 +263,7 @@ def test_what_is_deleted_is_told_with_where_the_log_starts_now(
 
 
 @pytest.mark.promise(
-    "client library", "Deleted, truncated, corrupt and uncommitted records give an error with the reason"
+    "client library", "Deleted, truncated, corrupt and uncommitted records cause an error with the reason"
 )
 def test_a_log_that_ends_before_the_range_begins_is_told(
     cluster: Cluster, broker: PenstockBroker, topic: str
@@ -274,7 +274,7 @@ def test_a_log_that_ends_before_the_range_begins_is_told(
 
 
 @pytest.mark.promise(
-    "client library", "Deleted, truncated, corrupt and uncommitted records give an error with the reason"
+    "client library", "Deleted, truncated, corrupt and uncommitted records cause an error with the reason"
 )
 def test_an_end_that_does_not_come_is_told(broker: PenstockBroker, wire: WireClient, topic: str) -> None:
     broker.produce(topic, ["v"])
@@ -300,7 +300,7 @@ def test_an_end_that_is_late_is_waited_for(cluster: Cluster, broker: PenstockBro
 
 
 @pytest.mark.promise(
-    "client library", "Deleted, truncated, corrupt and uncommitted records give an error with the reason"
+    "client library", "Deleted, truncated, corrupt and uncommitted records cause an error with the reason"
 )
 def test_a_batch_that_was_damaged_on_disk_is_named(tmp_path: Path) -> None:
     with PenstockBroker(data_dir=tmp_path / "data") as broker:
@@ -317,7 +317,7 @@ def test_a_batch_that_was_damaged_on_disk_is_named(tmp_path: Path) -> None:
                 list(read_range(cluster, "t", 0, 0, 6))
 
 
-@pytest.mark.promise("client library", "kill -9 of the broker in the middle of a range costs no record")
+@pytest.mark.promise("client library", "kill -9 of the broker while a range is read loses no record")
 @pytest.mark.timeout(300)
 def test_a_broker_that_is_killed_in_the_middle_costs_no_record(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -338,7 +338,7 @@ def test_a_broker_that_is_killed_in_the_middle_costs_no_record(penstock: Penstoc
     assert rows["value"].to_pylist() == [f"{i}".zfill(1000).encode() for i in range(2000)]
 
 
-@pytest.mark.promise("client library", "kill -9 of the broker in the middle of a range costs no record")
+@pytest.mark.promise("client library", "kill -9 of the broker while a range is read loses no record")
 def test_faults_in_the_middle_cost_no_record(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     for first in range(0, 200, 10):

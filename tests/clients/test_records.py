@@ -20,7 +20,9 @@ def sample(count: int = 50) -> list[Rec]:
     return [Rec(f"value {i} ".encode() * 20, f"key {i % 7}".encode()) for i in range(count)]
 
 
-@pytest.mark.promise("clients", "Every codec of every client is read by every other")
+@pytest.mark.promise(
+    "clients", "Records that one client compressed with any codec can be read by every other client"
+)
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_of_a_producer_is_read_by_every_client(
     broker: PenstockBroker, topic: str, client: Client, codec: str
@@ -126,7 +128,7 @@ def test_both_isolation_levels_read_what_was_written_without_transactions(
     assert client.consume(broker.bootstrap, topic, 20, isolation=isolation) == records
 
 
-@pytest.mark.promise("clients", "A consumer may start anywhere, also inside a compressed batch")
+@pytest.mark.promise("clients", "A consumer can start at any offset, also inside a compressed batch")
 def test_a_consumer_starts_in_the_middle_of_a_compressed_batch(
     broker: PenstockBroker, topic: str, client: Client
 ) -> None:

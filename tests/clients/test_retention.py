@@ -29,7 +29,7 @@ def offsets(broker: PenstockBroker, topic: str) -> list[int]:
     return [record.offset for record in broker.consume(topic)]
 
 
-@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
+@pytest.mark.promise("log", "Retention works by time, by size, by both or not at all")
 def test_records_past_their_time_are_deleted_with_their_segments(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", config={"retention.ms": 10 * MINUTE, "segment.bytes": 1000})
     fill(penstock, "t", 10)
@@ -62,8 +62,7 @@ def test_the_oldest_segments_go_when_the_log_is_too_large(penstock: PenstockBrok
 
 @pytest.mark.promise(
     "log",
-    "`penstock.retention.records`: the oldest segments go while at least this many records remain without "
-    "them",
+    "`penstock.retention.records` deletes the oldest segments as long as at least this many records remain",
 )
 def test_the_oldest_segments_go_when_there_are_too_many_records(penstock: PenstockBroker) -> None:
     config = {"penstock.retention.records": 5, "retention.ms": -1, "segment.bytes": 1000}
@@ -103,7 +102,7 @@ def test_a_changed_retention_counts_from_the_next_pass(penstock: PenstockBroker)
     assert offsets(penstock, "t") == []
 
 
-@pytest.mark.promise("log", "A segment ends by size, age or a full index")
+@pytest.mark.promise("log", "A segment is rolled by size, by age or when its index is full")
 def test_segments_roll_with_age(penstock: PenstockBroker) -> None:
     penstock.create_topic("t", config={"segment.ms": MINUTE, "retention.ms": -1})
     fill(penstock, "t", 2)
@@ -113,7 +112,8 @@ def test_segments_roll_with_age(penstock: PenstockBroker) -> None:
 
 
 @pytest.mark.promise(
-    "log", "`penstock.retention.strict`: no record past the limit is readable or on disk after the next pass"
+    "log",
+    "With `penstock.retention.strict`, no record past the limit is readable or on disk after the next pass",
 )
 def test_strict_retention_leaves_no_old_record_readable_or_on_disk(penstock: PenstockBroker) -> None:
     config = {"retention.ms": 10 * MINUTE, "penstock.retention.strict": True, "file.delete.delay.ms": 1000}
@@ -147,7 +147,8 @@ def test_strict_retention_leaves_no_old_record_readable_or_on_disk(penstock: Pen
 
 
 @pytest.mark.promise(
-    "log", "`penstock.retention.strict`: no record past the limit is readable or on disk after the next pass"
+    "log",
+    "With `penstock.retention.strict`, no record past the limit is readable or on disk after the next pass",
 )
 def test_strict_retention_reaches_into_compressed_batches(penstock: PenstockBroker) -> None:
     config = {"retention.ms": 10 * MINUTE, "penstock.retention.strict": True}
@@ -251,7 +252,10 @@ def commit(broker: PenstockBroker, group: str, topic: str, offset: int) -> None:
         consumer.close()
 
 
-@pytest.mark.promise("log", "`penstock.retention.consumed.groups`: what all have consumed is deleted")
+@pytest.mark.promise(
+    "log",
+    "With `penstock.retention.consumed.groups`, records that all these groups have consumed are deleted",
+)
 def test_what_all_named_groups_have_consumed_is_deleted(penstock: PenstockBroker) -> None:
     config = {"retention.ms": -1, "segment.bytes": 1000, "penstock.retention.consumed.groups": "a,b"}
     penstock.create_topic("t", config=config)
@@ -270,7 +274,7 @@ def test_what_all_named_groups_have_consumed_is_deleted(penstock: PenstockBroker
     assert offsets(penstock, "t") == [5, 6, 7, 8, 9]
 
 
-@pytest.mark.promise("topics", "DeleteRecords moves the start of the log, also over kill -9")
+@pytest.mark.promise("topics", "DeleteRecords moves the log start offset, which survives kill -9")
 def test_records_that_a_client_was_told_are_deleted_stay_so_over_kill_9(penstock: PenstockBroker) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient

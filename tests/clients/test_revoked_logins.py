@@ -250,8 +250,8 @@ def logged_in(site: Site, name: str, user: str, mechanism: str) -> Producing:
 
 @pytest.mark.promise(
     "protocol",
-    "A client whose user is deleted, or whose token expires, is disconnected when its login ends, with every "
-    "mechanism; until then logins are renewed without an error",
+    "With every mechanism, a client whose user is deleted or whose token expires is disconnected when "
+    "its login ends; until then it renews its login without an error",
 )
 @pytest.mark.parametrize(
     ("name", "mechanism"),
@@ -282,7 +282,7 @@ def test_a_client_goes_on_over_ended_logins_and_is_out_when_its_user_is_revoked(
 
 
 @pytest.mark.promise(
-    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER; without the right secret they cannot"
 )
 @pytest.mark.parametrize("token", [{"life_s": -600.0}, {"audience": "another"}], ids=["expired", "foreign"])
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))

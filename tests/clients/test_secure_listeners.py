@@ -107,8 +107,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.mark.promise(
     "protocol",
-    "A broker has several listeners, in plain text and with TLS; each client gets the addresses of its "
-    "listener",
+    "A broker can have several listeners, in plaintext and with TLS; each client gets the addresses of "
+    "the listener that it connected to",
 )
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_each_client_writes_and_reads_over_each_listener(site: Site, name: str) -> None:
@@ -124,7 +124,8 @@ def test_each_client_writes_and_reads_over_each_listener(site: Site, name: str) 
 
 @pytest.mark.promise(
     "protocol",
-    "A TLS listener rejects clients without TLS and, where it requires certificates, without a trusted one",
+    "A TLS listener rejects clients without TLS and, if it requires certificates, clients without a "
+    "trusted one",
 )
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_a_client_without_the_right_certificate_is_refused(site: Site, name: str, tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_a_client_without_the_right_certificate_is_refused(site: Site, name: str
 
 
 @pytest.mark.promise(
-    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER; without the right secret they cannot"
 )
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
@@ -155,7 +156,7 @@ def test_each_client_logs_in_with_each_mechanism(site: Site, name: str, mechanis
 
 
 @pytest.mark.promise(
-    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER; without the right secret they cannot"
 )
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
@@ -166,11 +167,11 @@ def test_a_client_that_does_not_know_the_secret_is_refused(site: Site, name: str
         )
 
 
-@pytest.mark.promise("protocol", "Secrets are neither described nor logged")
+@pytest.mark.promise("protocol", "Secrets appear neither in described settings nor in the log")
 @pytest.mark.promise(
     "access",
-    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
-    "on whichever broker; it has no secret",
+    "The audit topic records each denial, each administrative request with its outcome and each failed "
+    "login, on whichever broker they happen; it contains no secret",
 )
 def test_secrets_are_neither_described_nor_logged_nor_audited(site: Site) -> None:
     from confluent_kafka.admin import AdminClient, ConfigResource

@@ -32,7 +32,9 @@ def test_a_duplicate_is_answered_with_its_first_offset_and_not_written_again(
     assert len(broker.consume(topic)) == 5
 
 
-@pytest.mark.promise("log", "The last five batches of a producer are recognised, also after a restart")
+@pytest.mark.promise(
+    "log", "A broker detects duplicates of the last five batches of a producer, also after a restart"
+)
 def test_each_of_the_last_five_batches_is_recognised(wire: WireClient, topic: str) -> None:
     producer = init_producer(wire)
     for sequence in range(7):
@@ -93,7 +95,9 @@ def own(penstock: PenstockBroker) -> Iterator[PenstockBroker]:
     yield penstock
 
 
-@pytest.mark.promise("log", "The last five batches of a producer are recognised, also after a restart")
+@pytest.mark.promise(
+    "log", "A broker detects duplicates of the last five batches of a producer, also after a restart"
+)
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_sequences_survive_a_restart(own: PenstockBroker, how: str) -> None:
     with WireClient(own.port) as wire:

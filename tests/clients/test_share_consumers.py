@@ -51,7 +51,7 @@ def deadline() -> Iterator[None]:
 
 @pytest.mark.promise(
     "share groups",
-    "A record is delivered to one member at a time, and not delivered again once it is accepted",
+    "A record is delivered to one member at a time, and is not delivered again after it was accepted",
 )
 def test_every_record_is_processed_once_by_one_of_many_consumers(broker: PenstockBroker, queue: str) -> None:
     wanted = fill(broker, queue, 600)
@@ -90,7 +90,9 @@ def test_every_record_is_processed_once_by_one_of_many_consumers(broker: Penstoc
     assert max(seen.values()) == 1
 
 
-@pytest.mark.promise("share groups", "Released records come again with a higher count, rejected ones do not")
+@pytest.mark.promise(
+    "share groups", "Released records are delivered again with a higher delivery count, rejected ones are not"
+)
 def test_released_records_come_again_and_rejected_ones_do_not(broker: PenstockBroker, queue: str) -> None:
     fill(broker, queue, 30)
     times: Counter[bytes] = Counter()
@@ -121,8 +123,8 @@ def test_released_records_come_again_and_rejected_ones_do_not(broker: PenstockBr
 
 @pytest.mark.promise(
     "share groups",
-    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
-    "releases its records",
+    "A record lock expires after its duration, or later if it is renewed; a member that closes, dies or "
+    "is silent releases its records",
 )
 def test_what_a_consumer_had_goes_to_the_next_when_it_closes(broker: PenstockBroker, queue: str) -> None:
     wanted = fill(broker, queue, 30)
@@ -145,7 +147,7 @@ def test_what_a_consumer_had_goes_to_the_next_when_it_closes(broker: PenstockBro
     assert set(held) <= seen
 
 
-@pytest.mark.promise("share groups", "kill -9 of the broker forgets no acknowledgement and no delivery")
+@pytest.mark.promise("share groups", "kill -9 of the broker loses no acknowledgement and no delivery count")
 def test_a_broker_that_was_killed_goes_on_where_it_was() -> None:
     # The member that was cut off has a part of the partitions until its session ends.
     settings = {"group.share.session.timeout.ms": 3000, "group.share.heartbeat.interval.ms": 500}

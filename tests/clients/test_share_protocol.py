@@ -55,7 +55,7 @@ def _until(reached: Callable[[], bool]) -> None:
 
 @pytest.mark.promise(
     "share groups",
-    "A record is delivered to one member at a time, and not delivered again once it is accepted",
+    "A record is delivered to one member at a time, and is not delivered again after it was accepted",
 )
 def test_a_record_goes_to_one_member_and_once_accepted_to_nobody(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a", "b", "c"])
@@ -72,7 +72,9 @@ def test_a_record_goes_to_one_member_and_once_accepted_to_nobody(shared: Penstoc
 
 
 @pytest.mark.promise(
-    "share groups", "A new group begins at the end unless it says otherwise; its settings last"
+    "share groups",
+    "A new share group starts at the log end unless its settings say otherwise; its settings survive "
+    "restarts",
 )
 def test_a_new_group_begins_at_the_end_unless_it_says_otherwise(
     shared: PenstockBroker, topic_name: Callable[[], str]
@@ -88,8 +90,8 @@ def test_a_new_group_begins_at_the_end_unless_it_says_otherwise(
 
 @pytest.mark.promise(
     "share groups",
-    "A fetch waits for new and for released records; batches are whole, or exactly as many records as "
-    "asked for",
+    "A fetch waits for new and for released records; it returns whole batches, or exactly as many "
+    "records as were asked for",
 )
 def test_a_waiting_fetch_is_woken_by_new_records_and_by_released_ones(
     shared: PenstockBroker, queue: str
@@ -107,8 +109,8 @@ def test_a_waiting_fetch_is_woken_by_new_records_and_by_released_ones(
 
 @pytest.mark.promise(
     "share groups",
-    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
-    "releases its records",
+    "A record lock expires after its duration, or later if it is renewed; a member that closes, dies or "
+    "is silent releases its records",
 )
 def test_a_lock_ends_with_its_time_and_a_renewed_one_later(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a", "b"])
@@ -129,8 +131,8 @@ def test_a_lock_ends_with_its_time_and_a_renewed_one_later(shared: PenstockBroke
 
 @pytest.mark.promise(
     "share groups",
-    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
-    "releases its records",
+    "A record lock expires after its duration, or later if it is renewed; a member that closes, dies or "
+    "is silent releases its records",
 )
 def test_who_goes_away_gives_back_what_it_has(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a"])
@@ -153,8 +155,8 @@ def test_who_goes_away_gives_back_what_it_has(shared: PenstockBroker, queue: str
 
 @pytest.mark.promise(
     "share groups",
-    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
-    "releases its records",
+    "A record lock expires after its duration, or later if it is renewed; a member that closes, dies or "
+    "is silent releases its records",
 )
 def test_a_member_that_is_silent_is_taken_out_and_its_records_come_back(
     shared: PenstockBroker, queue: str
@@ -171,7 +173,7 @@ def test_a_member_that_is_silent_is_taken_out_and_its_records_come_back(
             assert one.heartbeat(1).error_code == 25  # UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.promise("share groups", "Bad requests get Kafka's errors and change nothing")
+@pytest.mark.promise("share groups", "Invalid requests get Kafka's errors and change nothing")
 def test_sessions_are_checked(shared: PenstockBroker, queue: str) -> None:
     with ShareMember(shared, queue, queue) as one:
         assert one.acknowledge((0, 0, [ACCEPT])).error_code == 123  # epoch 0 is for ShareFetch
@@ -185,7 +187,9 @@ def test_sessions_are_checked(shared: PenstockBroker, queue: str) -> None:
         one.fetch()
 
 
-@pytest.mark.promise("share groups", "What is in flight, the sessions and the state topic are bounded")
+@pytest.mark.promise(
+    "share groups", "The records in flight, the sessions and the size of the state topic are limited"
+)
 def test_no_more_sessions_than_there_may_be(shared: PenstockBroker, queue: str) -> None:
     members = [ShareMember(shared, queue, queue) for _ in range(9)]
     try:
@@ -198,7 +202,7 @@ def test_no_more_sessions_than_there_may_be(shared: PenstockBroker, queue: str) 
             member.wire.close()
 
 
-@pytest.mark.promise("share groups", "Bad requests get Kafka's errors and change nothing")
+@pytest.mark.promise("share groups", "Invalid requests get Kafka's errors and change nothing")
 @pytest.mark.parametrize(
     ("acknowledged", "code"),
     [
@@ -226,7 +230,7 @@ def test_acknowledgements_that_make_no_sense_are_refused_and_change_nothing(
 
 @pytest.mark.promise(
     "share groups",
-    "A record is delivered to one member at a time, and not delivered again once it is accepted",
+    "A record is delivered to one member at a time, and is not delivered again after it was accepted",
 )
 def test_another_members_records_cannot_be_acknowledged(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a"])
@@ -236,7 +240,7 @@ def test_another_members_records_cannot_be_acknowledged(shared: PenstockBroker, 
         assert two.acknowledge((0, 0, [ACCEPT])).responses[0].partitions[0].error_code == 121
 
 
-@pytest.mark.promise("share groups", "Bad requests get Kafka's errors and change nothing")
+@pytest.mark.promise("share groups", "Invalid requests get Kafka's errors and change nothing")
 def test_topics_partitions_and_groups_that_are_not_there(shared: PenstockBroker, queue: str) -> None:
     with ShareMember(shared, queue, queue) as member:
         answer = member.share_fetch(partition=7)
@@ -249,7 +253,9 @@ def test_topics_partitions_and_groups_that_are_not_there(shared: PenstockBroker,
         assert answer.responses[0].partitions[0].error_code == 69
 
 
-@pytest.mark.promise("share groups", "What is in flight, the sessions and the state topic are bounded")
+@pytest.mark.promise(
+    "share groups", "The records in flight, the sessions and the size of the state topic are limited"
+)
 def test_no_more_records_are_in_flight_than_may_be(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, [str(i) for i in range(150)])
     with ShareMember(shared, queue, queue) as member:
@@ -260,8 +266,8 @@ def test_no_more_records_are_in_flight_than_may_be(shared: PenstockBroker, queue
 
 @pytest.mark.promise(
     "share groups",
-    "A fetch waits for new and for released records; batches are whole, or exactly as many records as "
-    "asked for",
+    "A fetch waits for new and for released records; it returns whole batches, or exactly as many "
+    "records as were asked for",
 )
 def test_records_come_in_whole_batches_or_exactly_as_many_as_asked_for(
     shared: PenstockBroker, queue: str
@@ -274,7 +280,7 @@ def test_records_come_in_whole_batches_or_exactly_as_many_as_asked_for(
         assert len(member.fetch(max_records=3)) == 7
 
 
-@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are passed over")
+@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are skipped")
 def test_deleted_records_are_not_waited_for(shared: PenstockBroker, queue: str) -> None:
     shared.produce(queue, ["a", "b", "c"])
     with ShareMember(shared, queue, queue) as member:
@@ -287,7 +293,7 @@ def test_deleted_records_are_not_waited_for(shared: PenstockBroker, queue: str) 
         assert offsets(member.wire, queue) == {0: (3, 0)}
 
 
-@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are passed over")
+@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are skipped")
 def test_compacted_offsets_are_gaps_that_the_member_acknowledges(
     shared: PenstockBroker, topic_name: Callable[[], str]
 ) -> None:
@@ -320,7 +326,7 @@ def test_compacted_offsets_are_gaps_that_the_member_acknowledges(
         assert offsets(member.wire, name) == {0: (4, 0)}
 
 
-@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are passed over")
+@pytest.mark.promise("share groups", "Aborted records, deleted records and gaps are skipped")
 def test_aborted_records_are_not_delivered_where_the_group_reads_committed_ones(
     shared: PenstockBroker, queue: str
 ) -> None:
@@ -350,8 +356,8 @@ def test_aborted_records_are_not_delivered_where_the_group_reads_committed_ones(
 
 @pytest.mark.promise(
     "share groups",
-    "What is rejected, or whose delivery count is spent, goes to the dead-letter topic of the group with "
-    "its story in headers",
+    "Records that are rejected, or that reach the limit of deliveries, go to the dead-letter topic of "
+    "the group with the reason in headers",
 )
 def test_what_is_rejected_or_spent_goes_to_the_dead_letter_topic(shared: PenstockBroker, queue: str) -> None:
     dead = f"{queue}-dead"
@@ -379,7 +385,7 @@ def test_what_is_rejected_or_spent_goes_to_the_dead_letter_topic(shared: Penstoc
 
 
 @pytest.mark.promise(
-    "share groups", "AlterShareGroupOffsets creates the group and answers for each partition"
+    "share groups", "AlterShareGroupOffsets creates the group and returns a result for each partition"
 )
 def test_altering_offsets_creates_the_group_and_answers_for_each_partition(
     shared: PenstockBroker, queue: str
@@ -414,7 +420,7 @@ def test_altering_offsets_creates_the_group_and_answers_for_each_partition(
 
 @pytest.mark.promise(
     "share groups",
-    "A ShareFetch acquires the batches that Kafka's does: `batch_size`, and `max_records` over all "
+    "ShareFetch acquires the same batches as in Kafka: `batch_size`, and `max_records` for all "
     "partitions together",
 )
 def test_what_is_acquired_is_answered_in_batches_of_the_asked_size(
@@ -508,7 +514,7 @@ def test_the_feature_is_told() -> None:
         assert features["share.version"] == 1
 
 
-@pytest.mark.promise("share groups", "kill -9 of the broker forgets no acknowledgement and no delivery")
+@pytest.mark.promise("share groups", "kill -9 of the broker loses no acknowledgement and no delivery count")
 def test_kill_9_forgets_no_acknowledgement_and_no_delivery() -> None:
     with PenstockBroker(SETTINGS) as broker:
         broker.create_topic("t")
@@ -528,7 +534,9 @@ def test_kill_9_forgets_no_acknowledgement_and_no_delivery() -> None:
             assert offsets(member.wire, "g") == {0: (4, 0)}
 
 
-@pytest.mark.promise("share groups", "What is in flight, the sessions and the state topic are bounded")
+@pytest.mark.promise(
+    "share groups", "The records in flight, the sessions and the size of the state topic are limited"
+)
 def test_the_state_topic_does_not_grow_for_ever() -> None:
     settings = {**SETTINGS, "share.coordinator.state.topic.num.partitions": 1}
     with PenstockBroker(settings) as broker:

@@ -200,7 +200,9 @@ def test_what_a_user_may_create_and_write_it_may_make(site: Site) -> None:
     assert "carol-copy" not in site.admin.topics() and "alice-copy" not in site.admin.topics()
 
 
-@pytest.mark.promise("sql", "Statements run as their user: what a query makes of a topic has ACLs of its own")
+@pytest.mark.promise(
+    "sql", "Statements run as their user: the topics that a query creates have their own ACLs"
+)
 def test_queries_are_steered_by_who_may_read_and_write_all_of_theirs(site: Site) -> None:
     for verb in (
         "TERMINATE csas_mine",
@@ -226,7 +228,7 @@ def test_lists_have_what_the_user_may_describe(site: Site) -> None:
     assert not seen.relations and not seen.queries and not topics
 
 
-@pytest.mark.promise("sql", "A push query ends when its user may no longer read what it reads")
+@pytest.mark.promise("sql", "A push query ends when its user loses the right to read its sources")
 def test_a_push_query_ends_when_the_right_is_taken_away(site: Site) -> None:
     site.acls("allow", "User:fred", "read", "--topic", "orders")
     (statement,) = parse("SELECT * FROM orders EMIT CHANGES", {})

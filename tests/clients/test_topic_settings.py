@@ -20,7 +20,7 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 INVALID_RECORD = 87
 
 
-@pytest.mark.promise("topics", "`compression.type` applies whatever codec producers use")
+@pytest.mark.promise("topics", "`compression.type` applies regardless of the codec that producers use")
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_a_topic_with_a_compression_of_its_own_stores_that_whatever_producers_send(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str], wanted: str
@@ -39,7 +39,7 @@ def test_a_topic_with_a_compression_of_its_own_stores_that_whatever_producers_se
         assert client.consume(broker.bootstrap, name, len(sent)) == sent
 
 
-@pytest.mark.promise("topics", "`compression.type` applies whatever codec producers use")
+@pytest.mark.promise("topics", "`compression.type` applies regardless of the codec that producers use")
 def test_duplicates_are_recognised_in_a_topic_that_compresses_anew(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -51,7 +51,7 @@ def test_duplicates_are_recognised_in_a_topic_that_compresses_anew(
     assert [r.value for r in broker.consume(name)] == [r.value for r in records]
 
 
-@pytest.mark.promise("topics", "`message.timestamp.type` and the bounds of timestamps are enforced")
+@pytest.mark.promise("topics", "`message.timestamp.type` and the limits for timestamps are enforced")
 def test_log_append_time_takes_the_place_of_the_producers_time(
     broker: PenstockBroker, topic_name: Callable[[], str], client: Client
 ) -> None:
@@ -76,7 +76,7 @@ def test_log_append_time_is_in_the_answer_to_the_producer(
     assert produce(wire, topic, batch_of([b"x"])).log_append_time_ms == -1
 
 
-@pytest.mark.promise("topics", "`message.timestamp.type` and the bounds of timestamps are enforced")
+@pytest.mark.promise("topics", "`message.timestamp.type` and the limits for timestamps are enforced")
 def test_timestamps_out_of_bounds_are_refused(
     broker: PenstockBroker, topic_name: Callable[[], str], client: Client
 ) -> None:
@@ -97,7 +97,7 @@ def test_timestamps_far_in_the_future_are_refused_by_default(wire: WireClient, t
     assert produce(wire, topic, batch_of([b"x"], timestamp=tomorrow)).error_code == INVALID_TIMESTAMP
 
 
-@pytest.mark.promise("topics", "`message.timestamp.type` and the bounds of timestamps are enforced")
+@pytest.mark.promise("topics", "`message.timestamp.type` and the limits for timestamps are enforced")
 def test_a_bad_timestamp_inside_a_compressed_batch_is_found(
     broker: PenstockBroker, wire: WireClient, topic_name: Callable[[], str]
 ) -> None:
@@ -135,7 +135,9 @@ def test_each_client_learns_that_a_compacted_topic_needs_keys(
     assert failed.value.code == (-1 if client.name == "aiokafka" else INVALID_RECORD)
 
 
-@pytest.mark.promise("protocol", "Record formats 0 and 1 get UNSUPPORTED_FOR_MESSAGE_FORMAT")
+@pytest.mark.promise(
+    "protocol", "Record batches in message formats 0 and 1 are rejected with UNSUPPORTED_FOR_MESSAGE_FORMAT"
+)
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("version", [3, 9])
 def test_old_record_formats_get_the_error_that_says_so(
@@ -148,7 +150,7 @@ def test_old_record_formats_get_the_error_that_says_so(
 
 
 @pytest.mark.promise(
-    "hostile input", "A flipped bit is found; wrong counts are refused, also inside compression"
+    "hostile input", "A flipped bit is detected; wrong counts are rejected, also inside compressed batches"
 )
 def test_a_damaged_batch_is_corrupt_and_not_written(
     broker: PenstockBroker, wire: WireClient, topic: str
@@ -177,7 +179,9 @@ def test_several_partitions_in_one_request_fail_one_by_one(
     assert sorted(r.value for r in broker.consume(name) if r.value) == [b"fine", b"fine too"]
 
 
-@pytest.mark.promise("topics", "`min.insync.replicas` that is not met rejects only acks=all")
+@pytest.mark.promise(
+    "topics", "Too few replicas for `min.insync.replicas` cause only acks=all writes to be rejected"
+)
 def test_min_insync_replicas_that_cannot_be_met_refuse_acks_all_only(
     broker: PenstockBroker, topic_name: Callable[[], str], client: Client
 ) -> None:
@@ -191,8 +195,8 @@ def test_min_insync_replicas_that_cannot_be_met_refuse_acks_all_only(
 
 @pytest.mark.promise(
     "hostile input",
-    "Only coordinators write to their topics, and one unreadable record does not make other "
-    "state unavailable",
+    "Only coordinators can write to their topics, and one unreadable record does not make other state "
+    "unavailable",
 )
 def test_clients_cannot_write_to_the_topics_of_the_coordinators(broker: PenstockBroker, topic: str) -> None:
     from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition

@@ -86,7 +86,7 @@ def consumers() -> Iterator[list[Consumer]]:
 
 @pytest.mark.promise(
     "transactions",
-    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+    "A `read_committed` consumer sees all records of a committed transaction and none of an aborted one",
 )
 def test_committed_and_aborted_transactions(broker: PenstockBroker, topic: str) -> None:
     producer = producer_of(broker, topic)
@@ -101,7 +101,7 @@ def test_committed_and_aborted_transactions(broker: PenstockBroker, topic: str) 
 
 @pytest.mark.promise(
     "transactions",
-    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+    "A `read_committed` consumer sees all records of a committed transaction and none of an aborted one",
 )
 def test_large_transactions_over_many_partitions(
     broker: PenstockBroker, topic_name: Callable[[], str]
@@ -119,7 +119,7 @@ def test_large_transactions_over_many_partitions(
     )
 
 
-@pytest.mark.promise("transactions", "The last stable offset waits for open transactions")
+@pytest.mark.promise("transactions", "The last stable offset does not pass the start of an open transaction")
 def test_a_reader_waits_at_an_open_transaction(
     broker: PenstockBroker, topic: str, consumers: list[Consumer]
 ) -> None:
@@ -171,7 +171,9 @@ def transform(
         consumer.close()
 
 
-@pytest.mark.promise("transactions", "Consume, transform, produce is exactly once, also over a killed broker")
+@pytest.mark.promise(
+    "transactions", "Consume-transform-produce is exactly once, also when the broker is killed"
+)
 def test_consume_transform_produce_is_exactly_once(
     broker: PenstockBroker, topic_name: Callable[[], str]
 ) -> None:
@@ -203,8 +205,8 @@ def test_a_second_producer_with_the_same_id_fences_the_first(broker: PenstockBro
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction whose producer does not end it is aborted after its timeout (KIP-588), also "
-    "if the coordinator was down meanwhile",
+    "A transaction that its producer does not end is aborted after its timeout (KIP-588), also if the "
+    "coordinator was down in between",
 )
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     penstock: PenstockBroker,
@@ -226,7 +228,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     assert read_all(penstock, "t") == [b"in time"]
 
 
-@pytest.mark.promise("transactions", "A commit whose answer was lost is retried to the same end")
+@pytest.mark.promise("transactions", "A commit whose response was lost can be retried, with the same result")
 def test_a_commit_whose_answer_is_lost_is_retried_to_the_same_end(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     producer = producer_of(penstock, "x")
@@ -252,7 +254,8 @@ def test_a_coordinator_that_is_not_ready_is_asked_again(penstock: PenstockBroker
 
 
 @pytest.mark.promise(
-    "transactions", "kill -9 of the broker tears no transaction; an open one can continue after it"
+    "transactions",
+    "kill -9 of the broker leaves no transaction partly committed; an open transaction can continue after it",
 )
 def test_a_transaction_goes_on_over_a_killed_broker(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -268,7 +271,8 @@ def test_a_transaction_goes_on_over_a_killed_broker(penstock: PenstockBroker) ->
 
 
 @pytest.mark.promise(
-    "transactions", "kill -9 of the broker tears no transaction; an open one can continue after it"
+    "transactions",
+    "kill -9 of the broker leaves no transaction partly committed; an open transaction can continue after it",
 )
 def test_a_broker_killed_in_the_middle_tears_no_transaction(penstock: PenstockBroker) -> None:
     """Each transaction writes its number to all partitions: a reader sees it on all of them, or on none."""
@@ -298,7 +302,9 @@ def test_a_broker_killed_in_the_middle_tears_no_transaction(penstock: PenstockBr
     assert seen == {number: {0, 1, 2} for number in settled}
 
 
-@pytest.mark.promise("transactions", "Consume, transform, produce is exactly once, also over a killed broker")
+@pytest.mark.promise(
+    "transactions", "Consume-transform-produce is exactly once, also when the broker is killed"
+)
 def test_exactly_once_over_a_killed_broker(penstock: PenstockBroker) -> None:
     penstock.create_topic("source")
     penstock.create_topic("target")
@@ -315,7 +321,7 @@ def test_exactly_once_over_a_killed_broker(penstock: PenstockBroker) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+    "A `read_committed` consumer sees all records of a committed transaction and none of an aborted one",
 )
 def test_aiokafka_commits_and_aborts(broker: PenstockBroker, topic: str) -> None:
     async def scenario() -> list[bytes]:
@@ -339,8 +345,8 @@ def test_aiokafka_commits_and_aborts(broker: PenstockBroker, topic: str) -> None
 
 @pytest.mark.promise(
     "transactions",
-    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
-    "not know",
+    "Offsets sent in a transaction take effect when it commits (KIP-447), and are rejected from a member "
+    "that the group does not know",
 )
 def test_aiokafka_sends_offsets_in_the_transaction(broker: PenstockBroker, topic: str) -> None:
     partition, group = aiokafka.TopicPartition(topic, 0), f"aio-{topic}"
@@ -391,7 +397,7 @@ def test_aiokafka_is_fenced_by_a_second_producer(broker: PenstockBroker, topic: 
 
 @pytest.mark.promise(
     "transactions",
-    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+    "A `read_committed` consumer sees all records of a committed transaction and none of an aborted one",
 )
 def test_kafka_python_commits_and_aborts(broker: PenstockBroker, topic: str) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=f"kp-{topic}")
@@ -418,8 +424,8 @@ def test_kafka_python_commits_and_aborts(broker: PenstockBroker, topic: str) -> 
 
 @pytest.mark.promise(
     "transactions",
-    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
-    "not know",
+    "Offsets sent in a transaction take effect when it commits (KIP-447), and are rejected from a member "
+    "that the group does not know",
 )
 def test_kafka_python_sends_offsets_in_the_transaction(broker: PenstockBroker, topic: str) -> None:
     group, partition = f"kp-{topic}", kafka.TopicPartition(topic, 0)

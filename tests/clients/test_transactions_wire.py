@@ -54,7 +54,7 @@ def write(producer: WireProducer, topic: str, value: bytes, partition: int = 0) 
 
 @pytest.mark.promise(
     "transactions",
-    "Readers of committed records see committed transactions whole, and nothing of aborted ones",
+    "A `read_committed` consumer sees all records of a committed transaction and none of an aborted one",
 )
 def test_committed_records_are_read_and_aborted_ones_are_not(producer: WireProducer, topic: str) -> None:
     for value, commit in ((b"a", True), (b"b", False), (b"c", True)):
@@ -63,7 +63,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(producer: WireProdu
     assert committed(producer.wire, topic) == [b"a", b"c"]
 
 
-@pytest.mark.promise("transactions", "The last stable offset waits for open transactions")
+@pytest.mark.promise("transactions", "The last stable offset does not pass the start of an open transaction")
 def test_an_open_transaction_holds_the_last_stable_offset(producer: WireProducer, topic: str) -> None:
     write(producer, topic, b"a")
     producer.end(True)
@@ -78,7 +78,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(producer: WireProducer
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction over several partitions ends on all of them, however often the coordinator dies",
+    "A transaction over several partitions ends on all of them, no matter how often the coordinator dies",
 )
 def test_a_transaction_over_partitions_ends_on_all_of_them(
     broker: PenstockBroker, producer: WireProducer, topic_name: Callable[[], str]
@@ -97,7 +97,7 @@ def test_a_transaction_over_partitions_ends_on_all_of_them(
 
 @pytest.mark.promise(
     "transactions",
-    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+    "Transaction version 2: each transaction has its own epoch, and a late produce request has no effect",
 )
 def test_each_end_has_an_epoch_of_its_own_with_version_2_only(producer: WireProducer, topic: str) -> None:
     epochs = []
@@ -108,7 +108,7 @@ def test_each_end_has_an_epoch_of_its_own_with_version_2_only(producer: WireProd
     assert epochs == ([0, 1, 2] if producer.version == 2 else [0, 0, 0])
 
 
-@pytest.mark.promise("transactions", "A commit whose answer was lost is retried to the same end")
+@pytest.mark.promise("transactions", "A commit whose response was lost can be retried, with the same result")
 def test_a_retry_of_the_end_is_answered_as_the_first(producer: WireProducer, topic: str) -> None:
     write(producer, topic, b"x")
     before = producer.producer_id, producer.epoch
@@ -156,7 +156,8 @@ def test_older_versions_are_told_invalid_producer_epoch(wire: WireClient, topic:
 
 @pytest.mark.promise(
     "transactions",
-    "A producer that names its epoch gets the next (KIP-360); when the epochs are used up, a new id",
+    "A producer that sends its current epoch gets the next one (KIP-360); when its epochs are used up, "
+    "it gets a new producer id",
 )
 def test_a_producer_that_names_its_epoch_gets_the_next(producer: WireProducer) -> None:
     named = producer.producer_id, producer.epoch
@@ -168,7 +169,7 @@ def test_a_producer_that_names_its_epoch_gets_the_next(producer: WireProducer) -
 
 @pytest.mark.promise(
     "transactions",
-    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+    "Transaction version 2: each transaction has its own epoch, and a late produce request has no effect",
 )
 def test_a_produce_outside_the_transaction_is_refused_or_adds_its_partition(
     wire: WireClient, topic: str
@@ -187,7 +188,7 @@ def test_a_produce_outside_the_transaction_is_refused_or_adds_its_partition(
 
 @pytest.mark.promise(
     "transactions",
-    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+    "Transaction version 2: each transaction has its own epoch, and a late produce request has no effect",
 )
 def test_a_produce_that_comes_after_the_end_leaves_nothing_behind(producer: WireProducer, topic: str) -> None:
     """Before KIP-890 such a record was a transaction that hung forever."""
@@ -201,7 +202,7 @@ def test_a_produce_that_comes_after_the_end_leaves_nothing_behind(producer: Wire
     assert found.last_stable_offset == found.high_watermark == 2
 
 
-@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
+@pytest.mark.promise("transactions", "Invalid requests get Kafka's errors")
 def test_a_transactional_batch_needs_a_transactional_id(wire: WireClient, topic: str) -> None:
     one = WireProducer(wire, f"tx-{topic}")
     one.init()
@@ -236,7 +237,7 @@ def test_all_partitions_are_added_or_none(wire: WireClient, topic: str) -> None:
     assert described(wire, one.transactional_id).transaction_state == "Empty"
 
 
-@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
+@pytest.mark.promise("transactions", "Invalid requests get Kafka's errors")
 def test_who_is_not_known_is_told_so(wire: WireClient, topic: str) -> None:
     stranger = WireProducer(wire, f"tx-{topic}")
     stranger.producer_id, stranger.epoch = 987654321, 0
@@ -248,7 +249,7 @@ def test_who_is_not_known_is_told_so(wire: WireClient, topic: str) -> None:
     assert described(wire, stranger.transactional_id).error_code == TRANSACTIONAL_ID_NOT_FOUND
 
 
-@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
+@pytest.mark.promise("transactions", "Invalid requests get Kafka's errors")
 def test_bad_requests_get_the_error_that_kafka_gives(wire: WireClient, topic: str) -> None:
     one = WireProducer(wire, f"tx-{topic}")
     assert one.init(timeout_ms=900_001) == INVALID_TRANSACTION_TIMEOUT
@@ -282,8 +283,8 @@ def test_very_long_transactional_ids_work(wire: WireClient, topic: str) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
-    "not know",
+    "Offsets sent in a transaction take effect when it commits (KIP-447), and are rejected from a member "
+    "that the group does not know",
 )
 def test_offsets_count_when_the_transaction_commits(producer: WireProducer, topic: str) -> None:
     wire, group = producer.wire, f"g-{topic}"
@@ -314,8 +315,8 @@ def test_offsets_outside_a_transaction_are_refused(wire: WireClient, topic: str)
 
 @pytest.mark.promise(
     "transactions",
-    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
-    "not know",
+    "Offsets sent in a transaction take effect when it commits (KIP-447), and are rejected from a member "
+    "that the group does not know",
 )
 def test_offsets_of_a_member_that_the_group_does_not_know_are_refused(
     producer: WireProducer, topic: str
@@ -344,7 +345,8 @@ def listed(wire: WireClient, version: int = 2, **filters: object) -> Message:
 
 
 @pytest.mark.promise(
-    "transactions", "Transactions are listed and described (KIP-664), and one that hangs is ended by a marker"
+    "transactions",
+    "Transactions can be listed and described (KIP-664), and a hanging one can be ended with a marker",
 )
 def test_transactions_are_listed_by_state_producer_duration_and_pattern(
     producer: WireProducer, topic: str
@@ -368,7 +370,8 @@ def test_transactions_are_listed_by_state_producer_duration_and_pattern(
 
 
 @pytest.mark.promise(
-    "transactions", "Transactions are listed and described (KIP-664), and one that hangs is ended by a marker"
+    "transactions",
+    "Transactions can be listed and described (KIP-664), and a hanging one can be ended with a marker",
 )
 def test_a_hanging_transaction_is_ended_by_a_marker(wire: WireClient, topic: str) -> None:
     """As an operator does it (KIP-664): found by DescribeProducers, aborted by WriteTxnMarkers."""
@@ -396,7 +399,7 @@ def test_a_hanging_transaction_is_ended_by_a_marker(wire: WireClient, topic: str
 
 @pytest.mark.promise(
     "transactions",
-    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+    "Transaction version 2: each transaction has its own epoch, and a late produce request has no effect",
 )
 def test_a_marker_of_version_2_must_be_newer_than_the_records(wire: WireClient, topic: str) -> None:
     one = WireProducer(wire, f"tx-{topic}", 2)
@@ -421,7 +424,7 @@ def test_a_marker_of_version_2_must_be_newer_than_the_records(wire: WireClient, 
 
 @pytest.mark.promise(
     "transactions",
-    "Version 2: each transaction has an epoch of its own, and a late produce leaves nothing behind",
+    "Transaction version 2: each transaction has its own epoch, and a late produce request has no effect",
 )
 def test_the_features_in_force_are_told(wire: WireClient) -> None:
     answer = wire.request(
@@ -444,8 +447,8 @@ def test_the_features_in_force_are_told(wire: WireClient) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction whose producer does not end it is aborted after its timeout (KIP-588), also "
-    "if the coordinator was down meanwhile",
+    "A transaction that its producer does not end is aborted after its timeout (KIP-588), also if the "
+    "coordinator was down in between",
 )
 def test_a_transaction_that_nobody_ends_is_aborted_in_time(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -470,7 +473,7 @@ def test_a_transaction_that_nobody_ends_is_aborted_in_time(penstock: PenstockBro
         assert committed(wire, "t") == [b"z"]
 
 
-@pytest.mark.promise("transactions", "Ids that are not used expire")
+@pytest.mark.promise("transactions", "Unused transactional ids expire")
 @pytest.mark.penstock(settings={"transactional.id.expiration.ms": 60_000})
 def test_ids_that_are_not_used_expire(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
@@ -486,7 +489,8 @@ def test_ids_that_are_not_used_expire(penstock: PenstockBroker) -> None:
 
 
 @pytest.mark.promise(
-    "transactions", "kill -9 of the broker tears no transaction; an open one can continue after it"
+    "transactions",
+    "kill -9 of the broker leaves no transaction partly committed; an open transaction can continue after it",
 )
 @pytest.mark.parametrize("version", [0, 2])
 def test_an_open_transaction_outlives_a_killed_broker(penstock: PenstockBroker, version: int) -> None:
@@ -507,7 +511,8 @@ def test_an_open_transaction_outlives_a_killed_broker(penstock: PenstockBroker, 
 
 
 @pytest.mark.promise(
-    "transactions", "kill -9 of the broker tears no transaction; an open one can continue after it"
+    "transactions",
+    "kill -9 of the broker leaves no transaction partly committed; an open transaction can continue after it",
 )
 def test_offsets_of_a_transaction_outlive_a_killed_broker(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")

@@ -33,8 +33,8 @@ def login(up: SecureUp, user: str, password: str) -> Login:
 
 @pytest.mark.promise(
     "access",
-    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
-    "tools and every command",
+    "`penstock up --secure` writes a client file that logs in with librdkafka, kafka-python, aiokafka, "
+    "Kafka's tools and every command",
 )
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_the_administrator_writes_and_reads_with_each_client(up: SecureUp, name: str) -> None:
@@ -43,7 +43,9 @@ def test_the_administrator_writes_and_reads_with_each_client(up: SecureUp, name:
 
 
 @pytest.mark.promise(
-    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+    "access",
+    "With `penstock up --secure`, no port serves anything without a login: brokers, registry, Connect, "
+    "ZooKeeper",
 )
 @pytest.mark.parametrize("name", list(SECURE_CLIENTS))
 def test_who_has_no_password_or_a_wrong_one_is_refused(up: SecureUp, name: str) -> None:
@@ -60,8 +62,8 @@ def test_who_has_no_password_or_a_wrong_one_is_refused(up: SecureUp, name: str) 
 
 @pytest.mark.promise(
     "access",
-    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
-    "tools and every command",
+    "`penstock up --secure` writes a client file that logs in with librdkafka, kafka-python, aiokafka, "
+    "Kafka's tools and every command",
 )
 def test_the_client_file_is_librdkafkas_as_it_stands(up: SecureUp) -> None:
     assert up.ready["client_config"] == str(up.data / "secure" / "client.properties")
@@ -73,8 +75,8 @@ def test_the_client_file_is_librdkafkas_as_it_stands(up: SecureUp) -> None:
 
 @pytest.mark.promise(
     "access",
-    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
-    "tools and every command",
+    "`penstock up --secure` writes a client file that logs in with librdkafka, kafka-python, aiokafka, "
+    "Kafka's tools and every command",
 )
 @pytest.mark.parametrize("file", ["client_config", "client_config_java"])
 def test_commands_of_every_kind_take_the_file(up: SecureUp, file: str) -> None:
@@ -101,8 +103,8 @@ def test_commands_of_every_kind_take_the_file(up: SecureUp, file: str) -> None:
 
 @pytest.mark.promise(
     "access",
-    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
-    "tools and every command",
+    "`penstock up --secure` writes a client file that logs in with librdkafka, kafka-python, aiokafka, "
+    "Kafka's tools and every command",
 )
 def test_the_shell_file_makes_options_unnecessary_also_for_the_registry(up: SecureUp) -> None:
     schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
@@ -122,7 +124,9 @@ def test_the_shell_file_makes_options_unnecessary_also_for_the_registry(up: Secu
 
 
 @pytest.mark.promise(
-    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+    "access",
+    "With `penstock up --secure`, no port serves anything without a login: brokers, registry, Connect, "
+    "ZooKeeper",
 )
 def test_a_new_user_may_do_nothing_until_it_is_allowed(up: SecureUp) -> None:
     config = ("--client-config", up.ready["client_config"])
@@ -140,7 +144,9 @@ def test_a_new_user_may_do_nothing_until_it_is_allowed(up: SecureUp) -> None:
 
 
 @pytest.mark.promise(
-    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+    "access",
+    "With `penstock up --secure`, no port serves anything without a login: brokers, registry, Connect, "
+    "ZooKeeper",
 )
 def test_the_registry_wants_the_password_over_https(up: SecureUp) -> None:
     url = up.ready["registry"]
@@ -158,7 +164,9 @@ def test_the_registry_wants_the_password_over_https(up: SecureUp) -> None:
 
 
 @pytest.mark.promise(
-    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+    "access",
+    "With `penstock up --secure`, no port serves anything without a login: brokers, registry, Connect, "
+    "ZooKeeper",
 )
 def test_the_connect_worker_wants_the_password_and_has_a_login_of_its_own(up: SecureUp) -> None:
     url = up.ready["connect"]
@@ -201,7 +209,9 @@ API_VERSIONS = b"\0\x12\0\0" + struct.pack(">ih", 7, -1)
 
 
 @pytest.mark.promise(
-    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+    "access",
+    "With `penstock up --secure`, no port serves anything without a login: brokers, registry, Connect, "
+    "ZooKeeper",
 )
 def test_no_port_answers_a_stranger(up: SecureUp) -> None:
     (broker,) = up.ready["brokers"]
@@ -232,7 +242,9 @@ def _framed(request: bytes) -> bytes:
 
 
 @pytest.mark.promise(
-    "access", "Its files are the owner's alone; no secret is an argument of a process or in a log"
+    "access",
+    "With `penstock up --secure`, only the owner can read the files, and no secret is in a process "
+    "argument or a log",
 )
 def test_all_files_and_the_directory_are_the_owners_alone(up: SecureUp) -> None:
     for path in (up.data, *up.data.rglob("*")):
@@ -240,7 +252,9 @@ def test_all_files_and_the_directory_are_the_owners_alone(up: SecureUp) -> None:
 
 
 @pytest.mark.promise(
-    "access", "Its files are the owner's alone; no secret is an argument of a process or in a log"
+    "access",
+    "With `penstock up --secure`, only the owner can read the files, and no secret is in a process "
+    "argument or a log",
 )
 def test_no_secret_is_an_argument_or_in_the_log(up: SecureUp) -> None:
     passwords = (up.data / "secure" / "passwords.properties").read_text().splitlines()
@@ -253,7 +267,9 @@ def test_no_secret_is_an_argument_or_in_the_log(up: SecureUp) -> None:
 
 
 @pytest.mark.promise(
-    "access", "A second start has the same authority, users and passwords; one without --secure is refused"
+    "access",
+    "A second `penstock up --secure` uses the same certificate authority, users and passwords; a start "
+    "without --secure is rejected",
 )
 def test_a_second_start_has_the_same_authority_users_and_passwords(tmp_path: Path) -> None:
     up = SecureUp(tmp_path, "--no-registry")

@@ -53,7 +53,7 @@ def admin_of(node: Node) -> AdminClient:
 
 @pytest.mark.promise(
     "access",
-    "An ACL or quota that one broker is asked to change is in force on all brokers; replication goes on",
+    "An ACL or quota that was changed through one broker takes effect on all brokers; replication continues",
 )
 def test_an_acl_made_at_one_broker_denies_at_all_and_deleted_at_another_allows_again(
     cluster: Cluster,
@@ -81,7 +81,7 @@ def test_an_acl_made_at_one_broker_denies_at_all_and_deleted_at_another_allows_a
 
 @pytest.mark.promise(
     "access",
-    "An ACL or quota that one broker is asked to change is in force on all brokers; replication goes on",
+    "An ACL or quota that was changed through one broker takes effect on all brokers; replication continues",
 )
 def test_replication_and_groups_go_on_where_acls_are_on(cluster: Cluster) -> None:
     cluster.create_topic("open")
@@ -99,7 +99,7 @@ def test_replication_and_groups_go_on_where_acls_are_on(cluster: Cluster) -> Non
 
 @pytest.mark.promise(
     "access",
-    "An ACL or quota that one broker is asked to change is in force on all brokers; replication goes on",
+    "An ACL or quota that was changed through one broker takes effect on all brokers; replication continues",
 )
 def test_a_quota_set_at_one_broker_is_described_by_all(cluster: Cluster) -> None:
     first, *others = cluster.nodes.values()
@@ -153,8 +153,8 @@ def recorded(cluster: Cluster, user: str) -> set[object]:
 
 @pytest.mark.promise(
     "access",
-    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
-    "on whichever broker; it has no secret",
+    "The audit topic records each denial, each administrative request with its outcome and each failed "
+    "login, on whichever broker they happen; it contains no secret",
 )
 def test_what_each_broker_is_asked_is_in_one_audit_topic_also_after_its_leader_is_killed(
     cluster: Cluster,

@@ -54,9 +54,9 @@ def described(cluster: Cluster) -> list[str]:
 
 @pytest.mark.promise(
     "backups",
-    "A cluster that is lost with its ZooKeeper is restored from backups of its metadata and its "
-    "brokers, made while it was written to: what was acknowledged before the first of them is "
-    "there, and groups continue",
+    "A cluster that is lost together with its ZooKeeper is restored from backups of its metadata and its "
+    "brokers that were made during writes: records acknowledged before the first backup are there, and "
+    "groups continue",
 )
 def test_a_cluster_comes_back_from_its_backups_with_an_empty_zookeeper(
     cluster: Cluster, tmp_path: Path

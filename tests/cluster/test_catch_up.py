@@ -29,7 +29,8 @@ def log_of(node: Node, topic: str, partition: int) -> bytes:
 
 @pytest.mark.promise(
     "topics",
-    "A follower that was down catches up, also when it is killed meanwhile, and its log equals the leader's",
+    "A follower that was down catches up, even if it is killed while it does, and its log equals the "
+    "leader's",
 )
 def test_a_follower_far_behind_ends_with_the_leaders_log(cluster: Cluster) -> None:
     cluster.create_topic("t", 3)

@@ -19,7 +19,10 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
         yield cluster
 
 
-@pytest.mark.promise("log", "`penstock.retention.consumed.groups`: what all have consumed is deleted")
+@pytest.mark.promise(
+    "log",
+    "With `penstock.retention.consumed.groups`, records that all these groups have consumed are deleted",
+)
 def test_what_groups_have_consumed_goes_on_every_leader(cluster: Cluster) -> None:
     # Three leaders and two groups: for most partitions a coordinator is elsewhere.
     cluster.create_topic("t", 3, retention_ms="-1", penstock_retention_consumed_groups="a,b")

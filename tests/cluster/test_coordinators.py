@@ -25,8 +25,8 @@ _MORE = 3300
 
 @pytest.mark.promise(
     "cluster",
-    "A transactional copy is exact and in order while brokers, clients and coordinators are bounced, and a "
-    "zombie is fenced",
+    "A transactional copy is exact and in order while brokers, clients and coordinators are restarted, "
+    "and a zombie producer is fenced",
 )
 def test_a_transactional_copy_is_exact_while_brokers_clients_and_coordinators_are_bounced(
     cluster: Cluster,

@@ -50,9 +50,9 @@ def start_of(cluster: Cluster, topic: str) -> int:
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 def test_deleted_records_do_not_come_back_when_the_leader_dies(cluster: Cluster) -> None:
     cluster.create_topic("deleted", partitions=1)
@@ -67,9 +67,9 @@ def test_deleted_records_do_not_come_back_when_the_leader_dies(cluster: Cluster)
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 def test_deleted_records_do_not_come_back_when_all_brokers_die(cluster: Cluster) -> None:
     cluster.create_topic("deleted-at-all", partitions=1)
@@ -94,9 +94,9 @@ def test_deleted_records_do_not_come_back_when_all_brokers_die(cluster: Cluster)
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 def test_a_follower_that_stands_still_is_waited_for_up_to_the_timeout(cluster: Cluster) -> None:
     cluster.create_topic("waited", partitions=1)
@@ -113,8 +113,8 @@ def test_a_follower_that_stands_still_is_waited_for_up_to_the_timeout(cluster: C
 
 @pytest.mark.promise(
     "topics",
-    "A broker without a replica answers NOT_LEADER_OR_FOLLOWER for a partition that others have, in every "
-    "API",
+    "In every API, a broker returns NOT_LEADER_OR_FOLLOWER for a partition whose replicas are on other "
+    "brokers",
 )
 def test_a_broker_without_the_partition_sends_clients_to_those_that_have_it(cluster: Cluster) -> None:
     cluster.create_topic("elsewhere", partitions=1, replicas=2)

@@ -37,7 +37,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.promise(
-    "cluster", "A full or failed disk of one broker stops no other partition and loses nothing"
+    "cluster", "A full or failed disk of one broker affects only the partitions on it and loses nothing"
 )
 def test_a_full_disk_of_one_broker_stops_nobody_and_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
     with running(tmp_path) as cluster:
@@ -61,7 +61,7 @@ def test_a_full_disk_of_one_broker_stops_nobody_and_loses_nothing(tmp_path: Path
 
 
 @pytest.mark.promise(
-    "cluster", "A full or failed disk of one broker stops no other partition and loses nothing"
+    "cluster", "A full or failed disk of one broker affects only the partitions on it and loses nothing"
 )
 def test_a_dead_directory_of_the_leader_moves_the_lead_and_is_made_anew_at_its_next_start(
     cluster: Cluster,

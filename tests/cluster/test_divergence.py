@@ -31,7 +31,9 @@ def load(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Writer]:
     check(history, read_all(cluster, topic))
 
 
-@pytest.mark.promise("cluster", "Diverging logs are truncated by leader epoch, and all replicas become equal")
+@pytest.mark.promise(
+    "cluster", "Diverging logs are truncated by leader epoch, after which all replicas are equal"
+)
 def test_a_tail_that_no_other_replica_has_is_cut_when_its_leader_returns(cluster: Cluster) -> None:
     """It was acknowledged by the leader alone (acks=1), so it may go; what all had stays, on all alike."""
     cluster.create_topic("tails", partitions=1, min_insync_replicas="2")

@@ -38,7 +38,8 @@ def finding(cluster: Cluster, topic: str, check: str) -> dict[str, Any]:
 
 @pytest.mark.promise(
     "commands",
-    "`penstock doctor` finds faults of a cluster, a data directory or a Spark set-up, with a remedy",
+    "`penstock doctor` finds faults of a cluster, a data directory or a Spark installation, and says how "
+    "to fix them",
 )
 def test_partitions_without_a_replica_or_a_leader_are_found(
     cluster: Cluster,

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.promise(
     "cluster",
-    "kill -9 of the leader, again and again, loses and duplicates no acknowledged record, and a consumer "
-    "reads on to the end",
+    "Repeated kill -9 of the leader loses and duplicates no acknowledged record, and a consumer reads to "
+    "the end",
 )
 @pytest.mark.repeated
 def test_killing_the_leader_again_and_again_loses_nothing_acknowledged(cluster: Cluster) -> None:
@@ -37,8 +37,7 @@ def test_killing_the_leader_again_and_again_loses_nothing_acknowledged(cluster: 
 
 @pytest.mark.promise(
     "cluster",
-    "kill -9 of the controller, again and again: another broker takes over, and metadata can be changed "
-    "again",
+    "After each kill -9 of the controller another broker takes over, and metadata can be changed again",
 )
 @pytest.mark.repeated
 def test_killing_the_controller_again_and_again_loses_nothing_acknowledged(cluster: Cluster) -> None:
@@ -58,7 +57,9 @@ def test_killing_the_controller_again_and_again_loses_nothing_acknowledged(clust
     check(history, read_all(cluster, "controller-killed"))
 
 
-@pytest.mark.promise("cluster", "A rolling restart transfers leadership first, and no producer sees an error")
+@pytest.mark.promise(
+    "cluster", "A rolling restart transfers leadership first, so that no producer sees an error"
+)
 def test_a_rolling_restart_is_not_noticed_by_producers(cluster: Cluster) -> None:
     cluster.create_topic("rolling", min_insync_replicas="2")
     with Writer(cluster, "rolling") as writer:
@@ -94,8 +95,8 @@ def test_all_brokers_killed_at_once_come_back_with_all_that_was_acknowledged(clu
 
 @pytest.mark.promise(
     "cluster",
-    "A leader paused for longer than its session is fenced and acknowledges nothing; a shorter pause has "
-    "no effect",
+    "A leader that is paused for longer than its session is fenced and acknowledges nothing; a shorter "
+    "pause has no effect",
 )
 def test_a_leader_that_was_stopped_past_its_session_comes_back_fenced(cluster: Cluster) -> None:
     """While it was stopped another was elected. What it is sent when it wakes up, it does not acknowledge."""
@@ -130,7 +131,7 @@ def test_a_leader_that_was_stopped_past_its_session_comes_back_fenced(cluster: C
     check(history, {0: [one for one in log[0] if not one[1].startswith(b"z:")]})
 
 
-@pytest.mark.promise("cluster", "Idempotent retries over a failover write each record once")
+@pytest.mark.promise("cluster", "Idempotent retries across a failover write each record once")
 def test_idempotent_retries_over_a_failover_write_each_record_once(cluster: Cluster) -> None:
     """The acknowledgement is lost with the leader; the retry goes to its successor, which knows the batch."""
     cluster.create_topic("retried", partitions=1, min_insync_replicas="2")
@@ -152,8 +153,8 @@ def test_idempotent_retries_over_a_failover_write_each_record_once(cluster: Clus
 
 @pytest.mark.promise(
     "cluster",
-    "A leader paused for longer than its session is fenced and acknowledges nothing; a shorter pause has "
-    "no effect",
+    "A leader that is paused for longer than its session is fenced and acknowledges nothing; a shorter "
+    "pause has no effect",
 )
 def test_a_session_is_longer_than_a_pause_that_is_forgiven(cluster: Cluster) -> None:
     cluster.create_topic("short-pause", partitions=1, min_insync_replicas="2")
@@ -170,7 +171,7 @@ def test_a_session_is_longer_than_a_pause_that_is_forgiven(cluster: Cluster) -> 
 
 
 @pytest.mark.promise(
-    "cluster", "A second broker with the same `node.id` is rejected, and the first continues"
+    "cluster", "A second broker with the same `node.id` is rejected, and the first keeps running"
 )
 def test_a_second_broker_with_the_same_number_is_refused_and_the_first_goes_on(cluster: Cluster) -> None:
     """Both would lead the same partitions, and acknowledge different records with the same offsets."""

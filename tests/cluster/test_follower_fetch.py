@@ -90,8 +90,8 @@ def follower_of(cluster: Cluster, topic: str) -> Node:
 
 @pytest.mark.promise(
     "topics",
-    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
-    "(KIP-392)",
+    "Consumers read from a follower in their rack, up to its high watermark; their reads are fenced by "
+    "the leader epoch (KIP-392)",
 )
 def test_a_leader_sends_consumers_to_the_replica_in_their_rack(cluster: Cluster) -> None:
     cluster.create_topic("told", 1)
@@ -108,8 +108,8 @@ def test_a_leader_sends_consumers_to_the_replica_in_their_rack(cluster: Cluster)
 
 @pytest.mark.promise(
     "topics",
-    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
-    "(KIP-392)",
+    "Consumers read from a follower in their rack, up to its high watermark; their reads are fenced by "
+    "the leader epoch (KIP-392)",
 )
 def test_a_follower_serves_consumers_up_to_its_high_watermark_and_nobody_else(cluster: Cluster) -> None:
     cluster.create_topic("served", 1)
@@ -179,8 +179,8 @@ def read_aiokafka(cluster: Cluster, topic: str, rack: str, cut: Callable[[], Non
 
 @pytest.mark.promise(
     "topics",
-    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
-    "(KIP-392)",
+    "Consumers read from a follower in their rack, up to its high watermark; their reads are fenced by "
+    "the leader epoch (KIP-392)",
 )
 @pytest.mark.parametrize("reader", [read_librdkafka, read_aiokafka])
 def test_clients_read_from_the_follower_in_their_rack(
@@ -201,8 +201,8 @@ def test_clients_read_from_the_follower_in_their_rack(
 
 @pytest.mark.promise(
     "topics",
-    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
-    "(KIP-392)",
+    "Consumers read from a follower in their rack, up to its high watermark; their reads are fenced by "
+    "the leader epoch (KIP-392)",
 )
 def test_kafka_python_reads_by_rack_too(cluster: Cluster) -> None:
     """It asks the leader again after every answer of a follower, so it needs both."""

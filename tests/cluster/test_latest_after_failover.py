@@ -39,9 +39,9 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.mark.promise(
     "reassignment",
-    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
-    "offset until its followers have what it had when its epoch began, so that the latest offset never "
-    "goes back (KIP-207)",
+    "A new leader returns OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have all records from before its epoch, so that the latest offset never "
+    "decreases (KIP-207)",
 )
 def test_a_new_leader_says_what_is_latest_only_when_its_followers_have_what_it_began_with(
     cluster: Cluster,

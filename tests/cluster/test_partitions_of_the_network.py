@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.promise(
     "cluster",
-    "A leader cut off only from ZooKeeper is replaced; a leader without reachable followers continues only "
-    "if `min.insync.replicas` allows it",
+    "A leader that loses only its connection to ZooKeeper is replaced; a leader that cannot reach its "
+    "followers continues only if `min.insync.replicas` allows it",
 )
 def test_a_leader_cut_off_from_zookeeper_alone_is_replaced_and_acknowledges_nothing_more(
     cluster: Cluster,
@@ -42,8 +42,8 @@ def test_a_leader_cut_off_from_zookeeper_alone_is_replaced_and_acknowledges_noth
 
 @pytest.mark.promise(
     "cluster",
-    "A leader cut off only from ZooKeeper is replaced; a leader without reachable followers continues only "
-    "if `min.insync.replicas` allows it",
+    "A leader that loses only its connection to ZooKeeper is replaced; a leader that cannot reach its "
+    "followers continues only if `min.insync.replicas` allows it",
 )
 def test_a_leader_that_its_followers_cannot_reach_goes_on_alone_only_where_that_is_enough(
     cluster: Cluster,

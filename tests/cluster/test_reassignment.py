@@ -158,7 +158,9 @@ def test_a_move_with_a_throttle_is_done_and_takes_the_throttle_away(cluster: Clu
     assert overridden == {"min.insync.replicas"}
 
 
-@pytest.mark.promise("reassignment", "An impossible reassignment is rejected with the reason")
+@pytest.mark.promise(
+    "reassignment", "An impossible reassignment is rejected with an error that gives the reason"
+)
 def test_what_cannot_be_moved_is_refused_with_the_reason(cluster: Cluster) -> None:
     place(cluster, "refused", 1, 2, partitions=1)
     for target, reason in (("refused:0=1,9", "broker 9"), ("refused:0=1,1", "more than once")):
@@ -188,7 +190,8 @@ def test_the_preferred_replica_leads_again_when_it_is_asked_for(cluster: Cluster
 
 @pytest.mark.promise(
     "reassignment",
-    "A topic deleted while a broker was down is removed when it returns; added partitions get a leader",
+    "A topic that was deleted while a broker was down is removed when the broker returns; added "
+    "partitions get a leader",
 )
 def test_a_topic_that_was_deleted_while_a_broker_was_away_is_gone_when_it_returns(cluster: Cluster) -> None:
     place(cluster, "deleted", 1, 2, 3)
@@ -230,7 +233,8 @@ def test_a_topic_that_was_deleted_while_a_broker_was_away_is_gone_when_it_return
 
 @pytest.mark.promise(
     "reassignment",
-    "A topic deleted while a broker was down is removed when it returns; added partitions get a leader",
+    "A topic that was deleted while a broker was down is removed when the broker returns; added "
+    "partitions get a leader",
 )
 def test_partitions_that_are_added_are_led_and_written(cluster: Cluster) -> None:
     cluster.create_topic("grown", 1, 3, min_insync_replicas="2")
@@ -247,7 +251,7 @@ def test_partitions_that_are_added_are_led_and_written(cluster: Cluster) -> None
 
 @pytest.mark.promise(
     "reassignment",
-    "A broker can be added, used for new partitions and on request for existing ones, and decommissioned",
+    "A broker can be added, used for new partitions and, on request, for existing ones, and decommissioned",
 )
 def test_a_broker_is_added_takes_its_share_and_is_taken_out_again(cluster: Cluster) -> None:
     place(cluster, "shared", 1, 2, 3)

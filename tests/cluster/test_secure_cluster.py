@@ -86,7 +86,7 @@ def as_alice(cluster: Cluster, **more: object) -> dict[str, object]:
 @pytest.mark.promise(
     "protocol",
     "A cluster with SASL_SSL between brokers keeps acknowledged records when a leader is killed; clients "
-    "and replicas need a password and a certificate",
+    "and replicas must present a password and a certificate",
 )
 def test_what_is_acknowledged_survives_the_leader(cluster: Cluster) -> None:
     cluster.create_topic("kept", 1, 3)
@@ -120,7 +120,7 @@ def test_what_is_acknowledged_survives_the_leader(cluster: Cluster) -> None:
 @pytest.mark.promise(
     "protocol",
     "A cluster with SASL_SSL between brokers keeps acknowledged records when a leader is killed; clients "
-    "and replicas need a password and a certificate",
+    "and replicas must present a password and a certificate",
 )
 def test_without_the_password_nobody_is_a_client_or_a_replica(cluster: Cluster) -> None:
     for wrong in (
@@ -200,8 +200,8 @@ class Session:
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
-    "users cannot change it, and a login with a token cannot create one",
+    "A delegation token logs in its owner over SCRAM on all brokers until it expires; other users cannot "
+    "change it, and a client that logged in with a token cannot create one",
 )
 def test_a_delegation_token_made_at_one_broker_logs_in_at_all_and_expired_at_another_at_none(
     cluster: Cluster,

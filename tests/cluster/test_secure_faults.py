@@ -115,8 +115,8 @@ FAULTS: list[Callable[[Cluster, str], None]] = [
 
 @pytest.mark.promise(
     "protocol",
-    "A cluster with SASL_SSL on every listener loses nothing that it acknowledged when brokers are killed, "
-    "stopped, cut off or lose their disk",
+    "A cluster with SASL_SSL on every listener loses no acknowledged record when brokers are killed, "
+    "stopped, disconnected or lose their disk",
 )
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.replace("_", "-"))
 def test_a_secured_cluster_loses_nothing(cluster: Cluster, fault: Callable[[Cluster, str], None]) -> None:

@@ -164,8 +164,8 @@ def state_leaders(cluster: Cluster, queue: str) -> dict[int, int]:
 
 @pytest.mark.promise(
     "share groups",
-    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
-    "nothing",
+    "In a cluster, the data, the state and the group can each be led by a different broker; killing one "
+    "of them loses nothing",
 )
 def test_a_queue_over_brokers_loses_nothing_when_one_is_killed(cluster: Cluster) -> None:
     queue = "orders"
@@ -187,8 +187,8 @@ def test_a_queue_over_brokers_loses_nothing_when_one_is_killed(cluster: Cluster)
 
 @pytest.mark.promise(
     "share groups",
-    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
-    "nothing",
+    "In a cluster, the data, the state and the group can each be led by a different broker; killing one "
+    "of them loses nothing",
 )
 def test_what_is_accepted_stays_so_when_leaders_and_coordinators_move(cluster: Cluster) -> None:
     """A rolling restart: no record that was told to be accepted is delivered to anybody again."""
@@ -211,8 +211,8 @@ def test_what_is_accepted_stays_so_when_leaders_and_coordinators_move(cluster: C
 
 @pytest.mark.promise(
     "share groups",
-    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
-    "nothing",
+    "In a cluster, the data, the state and the group can each be led by a different broker; killing one "
+    "of them loses nothing",
 )
 def test_administration_reaches_state_wherever_it_is(cluster: Cluster) -> None:
     queue = "administered"
@@ -246,8 +246,8 @@ def test_administration_reaches_state_wherever_it_is(cluster: Cluster) -> None:
 
 @pytest.mark.promise(
     "share groups",
-    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
-    "nothing",
+    "In a cluster, the data, the state and the group can each be led by a different broker; killing one "
+    "of them loses nothing",
 )
 def test_state_requests_are_fenced_and_answered_by_their_coordinator_only(cluster: Cluster) -> None:
     queue = "fenced"
@@ -301,8 +301,8 @@ def _name(result: Message) -> str:
 
 @pytest.mark.promise(
     "share groups",
-    "Over several brokers, data, state and group may each be led by another; one that is killed loses "
-    "nothing",
+    "In a cluster, the data, the state and the group can each be led by a different broker; killing one "
+    "of them loses nothing",
 )
 def test_dead_letters_reach_their_topic_from_every_leader(cluster: Cluster) -> None:
     queue = "rejected"
@@ -342,7 +342,9 @@ def test_dead_letters_reach_their_topic_from_every_leader(cluster: Cluster) -> N
 
 
 @pytest.mark.promise(
-    "share groups", "A share group is deleted with its state, wherever that is, or not at all"
+    "share groups",
+    "Deleting a share group also deletes its state, on whichever brokers it is, or the group is not "
+    "deleted at all",
 )
 def test_a_group_whose_state_cannot_be_deleted_stays_until_it_can(tmp_path: Path) -> None:
     """It would else begin again where it was, when somebody makes it again."""

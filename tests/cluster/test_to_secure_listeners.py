@@ -98,7 +98,7 @@ def roll(cluster: Cluster, clients: Clients, change: Callable[[int], dict[str, s
 
 @pytest.mark.promise(
     "protocol",
-    "A cluster goes from PLAINTEXT to SASL_SSL by rolling restarts without an error for its clients",
+    "Rolling restarts switch a cluster from PLAINTEXT to SASL_SSL without an error for its clients",
 )
 @pytest.mark.timeout(420)
 def test_a_cluster_becomes_secure_without_an_error_for_its_clients(tmp_path: Path) -> None:

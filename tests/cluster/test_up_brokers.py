@@ -116,8 +116,8 @@ def consume(up: Up, topic: str, count: int) -> set[bytes]:
 
 @pytest.mark.promise(
     "commands",
-    "`penstock up --brokers 3` is a cluster with its ZooKeeper: what dies is started again, it stops in "
-    "order, and nothing is left when it is killed",
+    "`penstock up --brokers 3` starts a cluster with its ZooKeeper: processes that die are restarted, it "
+    "stops in order, and no process is left when it is killed",
 )
 def test_a_cluster_replicates_restarts_what_died_and_keeps_its_data(start: Callable[..., Up]) -> None:
     up = start("--no-registry")
@@ -154,8 +154,8 @@ def test_a_cluster_replicates_restarts_what_died_and_keeps_its_data(start: Calla
 
 @pytest.mark.promise(
     "commands",
-    "`penstock up --brokers 3` is a cluster with its ZooKeeper: what dies is started again, it stops in "
-    "order, and nothing is left when it is killed",
+    "`penstock up --brokers 3` starts a cluster with its ZooKeeper: processes that die are restarted, it "
+    "stops in order, and no process is left when it is killed",
 )
 def test_no_process_outlives_up_that_was_killed(start: Callable[..., Up]) -> None:
     up = start()
@@ -185,8 +185,8 @@ def refused(tmp_path: Path, *options: str) -> tuple[int, str]:
 
 @pytest.mark.promise(
     "commands",
-    "`penstock up --brokers 3` is a cluster with its ZooKeeper: what dies is started again, it stops in "
-    "order, and nothing is left when it is killed",
+    "`penstock up --brokers 3` starts a cluster with its ZooKeeper: processes that die are restarted, it "
+    "stops in order, and no process is left when it is killed",
 )
 def test_what_prevents_a_cluster_is_said(tmp_path: Path) -> None:
     code, said = refused(tmp_path, "--set", "node.id=4")
@@ -202,8 +202,8 @@ def test_what_prevents_a_cluster_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "commands",
-    "`penstock up --brokers 3` is a cluster with its ZooKeeper: what dies is started again, it stops in "
-    "order, and nothing is left when it is killed",
+    "`penstock up --brokers 3` starts a cluster with its ZooKeeper: processes that die are restarted, it "
+    "stops in order, and no process is left when it is killed",
 )
 def test_a_port_in_use_is_said_by_the_broker_that_wanted_it(tmp_path: Path, unused_port: int) -> None:
     code, said = refused(tmp_path, "--port", str(unused_port))

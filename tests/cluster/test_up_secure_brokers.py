@@ -33,7 +33,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureUp]:
     running.stop()
 
 
-@pytest.mark.promise("access", "A secured cluster survives a broker that dies")
+@pytest.mark.promise("access", "A secured cluster survives the death of a broker")
 def test_records_are_replicated_and_survive_a_broker_that_dies(up: SecureUp) -> None:
     admin = AdminClient(up.client)
     admin.create_topics([NewTopic("kept", 2, 2)])["kept"].result(PATIENCE)
@@ -82,7 +82,9 @@ def zookeeper(up: SecureUp, timeout: float = PATIENCE, **options: Any) -> KazooC
 
 
 @pytest.mark.promise(
-    "access", "Without that login no port serves anything: brokers, registry, Connect, ZooKeeper"
+    "access",
+    "With `penstock up --secure`, no port serves anything without a login: brokers, registry, Connect, "
+    "ZooKeeper",
 )
 def test_zookeeper_serves_only_who_has_a_certificate_of_its_own_and_shows_nodes_to_brokers_alone(
     up: SecureUp,
@@ -116,7 +118,9 @@ def test_zookeeper_serves_only_who_has_a_certificate_of_its_own_and_shows_nodes_
 
 
 @pytest.mark.promise(
-    "access", "Its files are the owner's alone; no secret is an argument of a process or in a log"
+    "access",
+    "With `penstock up --secure`, only the owner can read the files, and no secret is in a process "
+    "argument or a log",
 )
 def test_no_secret_is_an_argument_of_a_process_or_in_a_log(up: SecureUp) -> None:
     passwords = (up.data / "secure" / "passwords.properties").read_text().splitlines()

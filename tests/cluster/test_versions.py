@@ -109,8 +109,8 @@ def roll(cluster: Cluster, steps: list[tuple[int, Path | None]]) -> None:
 
 @pytest.mark.promise(
     "backups",
-    "Brokers of an older and of the newest version work in one cluster, in a rolling upgrade and back: "
-    "nothing that was acknowledged is lost, transactions and groups go on",
+    "Brokers of an older version and of the newest work in one cluster, in a rolling upgrade and in a "
+    "downgrade: no acknowledged record is lost, and transactions and groups continue",
 )
 def test_brokers_of_two_versions_in_one_cluster(older_cluster: Cluster, older: Path) -> None:
     roll(older_cluster, [(1, None), (2, None), (1, older)])
@@ -119,8 +119,8 @@ def test_brokers_of_two_versions_in_one_cluster(older_cluster: Cluster, older: P
 @pytest.mark.long
 @pytest.mark.promise(
     "backups",
-    "Brokers of an older and of the newest version work in one cluster, in a rolling upgrade and back: "
-    "nothing that was acknowledged is lost, transactions and groups go on",
+    "Brokers of an older version and of the newest work in one cluster, in a rolling upgrade and in a "
+    "downgrade: no acknowledged record is lost, and transactions and groups continue",
 )
 def test_a_whole_cluster_is_upgraded_downgraded_and_upgraded_again(
     older_cluster: Cluster, older: Path
@@ -130,7 +130,8 @@ def test_a_whole_cluster_is_upgraded_downgraded_and_upgraded_again(
 
 
 @pytest.mark.promise(
-    "backups", "The data directory of a single broker is taken up by a newer version, and by the one before"
+    "backups",
+    "The data directory of a single broker can be used by a newer version, and again by the previous one",
 )
 def test_a_single_broker_is_upgraded_and_downgraded(
     older: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -39,8 +39,8 @@ def write(cluster: Cluster, value: bytes, acks: str) -> int:
 
 @pytest.mark.promise(
     "topics",
-    'acks=all with `min.insync.replicas=2` is "the leader and a quorum of two": accepted with two replicas '
-    "in sync, refused with one",
+    'acks=all with `min.insync.replicas=2` means "the leader and a quorum of two": writes are accepted '
+    "with two replicas in sync and rejected with one",
 )
 def test_a_quorum_of_two_accepts_with_two_and_refuses_with_one(cluster: Cluster) -> None:
     run_the_commands_of_the_page(cluster)

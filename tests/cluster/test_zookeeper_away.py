@@ -22,8 +22,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.promise(
     "cluster",
-    "Without a ZooKeeper quorum leaders still serve produce and fetch, and metadata changes wait; one of "
-    "three servers may die",
+    "Without a ZooKeeper quorum leaders still serve produce and fetch requests, and metadata changes "
+    "wait; one of three ZooKeeper servers may fail",
 )
 def test_produce_and_fetch_go_on_while_the_quorum_is_lost_and_changes_wait_for_its_return(
     tmp_path: Path,
@@ -57,9 +57,9 @@ def test_produce_and_fetch_go_on_while_the_quorum_is_lost_and_changes_wait_for_i
 
 @pytest.mark.promise(
     "hostile input",
-    "What is not replicated within `offsets.commit.timeout.ms` (groups), "
-    "`share.coordinator.write.timeout.ms` (share state) or 30 s (transactions) is answered "
-    "COORDINATOR_NOT_AVAILABLE; it may still count later, as in Kafka",
+    "Writes that are not replicated within `offsets.commit.timeout.ms` (groups), "
+    "`share.coordinator.write.timeout.ms` (share state) or 30 s (transactions) get "
+    "COORDINATOR_NOT_AVAILABLE; they may still take effect later, as in Kafka",
 )
 def test_a_commit_is_answered_in_time_though_a_follower_is_dead_and_nobody_can_shrink_the_isr(
     tmp_path: Path,

@@ -115,7 +115,7 @@ def kazoo(address: str) -> Iterator[KazooClient]:
 
 
 @pytest.mark.promise(
-    "cluster", "Brokers, topics and the controller have the names in ZooKeeper that they have with Kafka"
+    "cluster", "Brokers, topics and the controller have the same paths in ZooKeeper as with Kafka"
 )
 def test_brokers_topics_and_the_controller_have_kafkas_names(address: str, kazoo: KazooClient) -> None:
     async def names(one: ZooKeeperStore, other: ZooKeeperStore) -> None:
@@ -143,7 +143,9 @@ def test_brokers_topics_and_the_controller_have_kafkas_names(address: str, kazoo
     with_stores(address, names)
 
 
-@pytest.mark.promise("cluster", "A tree in ZooKeeper that an older version wrote is rejected by name")
+@pytest.mark.promise(
+    "cluster", "A ZooKeeper tree written by an older version is rejected with an error that names it"
+)
 def test_a_tree_of_an_older_version_is_rejected_by_name(address: str, kazoo: KazooClient) -> None:
     kazoo.create("/older/cluster/controller-epoch", b"{}", makepath=True)
 
@@ -176,8 +178,8 @@ def test_a_change_is_made_as_a_whole_or_not_at_all_and_may_be_large(address: str
 
 @pytest.mark.promise(
     "cluster",
-    "Without a ZooKeeper quorum leaders still serve produce and fetch, and metadata changes wait; one of "
-    "three servers may die",
+    "Without a ZooKeeper quorum leaders still serve produce and fetch requests, and metadata changes "
+    "wait; one of three ZooKeeper servers may fail",
 )
 def test_a_broker_works_on_when_one_server_of_an_ensemble_of_three_dies(tmp_path: Path) -> None:
     ports = [[free_port() for _ in range(3)] for _ in range(3)]

@@ -91,9 +91,10 @@ def answer(client: httpx.Client, method: str, path: str, body: Any) -> tuple[int
 
 @pytest.mark.promise(
     "connect",
-    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
-    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
-    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+    "The REST API has Kafka Connect's routes, fields, status codes and messages; the calls of one test "
+    "are compared with Apache Kafka's Connect 4.1 (except versions, addresses, task classes, the list of "
+    "available connectors, and most fields of `validate`); an error about an invalid setting names the "
+    "setting",
 )
 def test_the_same_calls_get_the_same_answers(apache: httpx.Client, worker: Worker, tmp_path: Path) -> None:
     lines = tmp_path / "lines"
@@ -220,9 +221,10 @@ def test_the_same_calls_get_the_same_answers(apache: httpx.Client, worker: Worke
 
 @pytest.mark.promise(
     "connect",
-    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
-    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
-    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+    "The REST API has Kafka Connect's routes, fields, status codes and messages; the calls of one test "
+    "are compared with Apache Kafka's Connect 4.1 (except versions, addresses, task classes, the list of "
+    "available connectors, and most fields of `validate`); an error about an invalid setting names the "
+    "setting",
 )
 def test_offsets_of_a_sink_get_the_same_answers(
     apache: httpx.Client, worker: Worker, topics: Topics, tmp_path: Path

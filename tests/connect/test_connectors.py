@@ -31,7 +31,9 @@ def values(found: list[Any]) -> list[Any]:
     return sorted((json.loads(each.value()) for each in found), key=str)
 
 
-@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
+@pytest.mark.promise(
+    "connect", "FileStream and directory sources follow files and directories as they grow, rotate and appear"
+)
 def test_files_of_a_directory_are_read_as_they_appear_and_grow(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -45,7 +47,9 @@ def test_files_of_a_directory_are_read_as_they_appear_and_grow(
     assert values(topics.read(name, 4)) == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
 
 
-@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
+@pytest.mark.promise(
+    "connect", "FileStream and directory sources follow files and directories as they grow, rotate and appear"
+)
 def test_csv_and_parquet_are_read_with_their_columns(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -60,8 +64,8 @@ def test_csv_and_parquet_are_read_with_their_columns(
 
 @pytest.mark.promise(
     "connect",
-    "Exactly once for sources, through kill -9 of worker and tasks; and for sinks that keep offsets with "
-    "their data",
+    "Exactly once for sources, also with kill -9 of worker and tasks; and for sinks that store their "
+    "offsets with their data",
 )
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
 def test_records_are_files_named_by_their_offsets(
@@ -88,8 +92,8 @@ def test_records_are_files_named_by_their_offsets(
 
 @pytest.mark.promise(
     "connect",
-    "A poison record goes to the dead letter topic with its context and the rest flows; without tolerance "
-    "the task fails",
+    "A poison record goes to the dead-letter topic with its context, and the other records are "
+    "processed; without error tolerance the task fails",
 )
 def test_a_record_that_has_no_place_in_a_csv_file_goes_to_the_dead_letter_topic(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -130,7 +134,8 @@ def _rows(path: Path, kind: str) -> int:
 
 
 @pytest.mark.promise(
-    "connect", "Lake: a record that cannot be in a file with others is reported, and the others are written"
+    "connect",
+    "Lake: a record that does not fit into a file with the others is reported, and the others are written",
 )
 def test_a_poison_record_of_an_earlier_batch_goes_to_the_dead_letter_topic_as_it_was(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -160,7 +165,7 @@ def test_a_poison_record_of_an_earlier_batch_goes_to_the_dead_letter_topic_as_it
     assert pyarrow.parquet.read_table(file).to_pydict() == {"x": [1, 2, 3]}
 
 
-@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values unchanged")
 @pytest.mark.parametrize("converter", ["avro", "json-schema", "protobuf"])
 def test_records_with_registered_schemas_come_back_as_they_were(
     worker: Worker, registry: RegistryProcess, topics: Topics, tmp_path: Path, name: str, converter: str

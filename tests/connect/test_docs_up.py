@@ -194,8 +194,8 @@ def prepare(page: Page, home: Path, up: Up) -> None:
 
 @pytest.mark.promise(
     "docs",
-    "The commands of the README and of the pages on the registry and on Connect run as printed; those for "
-    "systems that are not there are rejected for nothing but the address",
+    "The commands of the README and of the pages on the registry and on Connect run as printed; commands "
+    "for systems that the test does not have fail only because of the address",
 )
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: Path(page.path).stem)
@@ -232,7 +232,7 @@ def test_the_program_of_the_page_on_the_registry_runs(up: Up) -> None:
     assert "payments-value" in names["client"].get_subjects()
 
 
-@pytest.mark.promise("docs", "The broker of security.md, with settings of one's own, runs as printed")
+@pytest.mark.promise("docs", "The broker of security.md that uses custom settings runs as printed")
 def test_the_broker_in_five_minutes_of_the_page_on_security_runs(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     text = text[text.index("## In five minutes") : text.index("## What is protected")]

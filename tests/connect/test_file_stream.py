@@ -14,7 +14,9 @@ from tests.connect.conftest import Topics, Worker, until
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 
 
-@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
+@pytest.mark.promise(
+    "connect", "FileStream and directory sources follow files and directories as they grow, rotate and appear"
+)
 def test_lines_of_a_file_are_records_and_records_are_lines(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -45,7 +47,7 @@ def test_lines_of_a_file_are_records_and_records_are_lines(
 
 
 @pytest.mark.promise(
-    "connect", "Topics that a source creates have the settings of their topic.creation group (KIP-158)"
+    "connect", "Topics that a source creates have the settings of their `topic.creation` group (KIP-158)"
 )
 def test_a_new_topic_has_the_settings_of_its_group(
     worker: Worker, broker: PenstockBroker, topics: Topics, tmp_path: Path, name: str
@@ -78,8 +80,8 @@ def test_a_new_topic_has_the_settings_of_its_group(
 
 @pytest.mark.promise(
     "connect",
-    "A poison record goes to the dead letter topic with its context and the rest flows; without tolerance "
-    "the task fails",
+    "A poison record goes to the dead-letter topic with its context, and the other records are "
+    "processed; without error tolerance the task fails",
 )
 def test_a_poison_record_in_a_batch_of_columns_goes_to_the_dead_letter_topic(
     worker: Worker, topics: Topics, tmp_path: Path, name: str

@@ -21,8 +21,8 @@ DATAGEN = {"connector.class": "Datagen", "kafka.topic": "made", "quickstart": "u
 
 @pytest.mark.promise(
     "connect",
-    "A Connect worker with users: `read` sees, `write` steers, `admin` changes connectors; its commands "
-    "log in over TLS",
+    "A Connect worker with users: `read` may view, `write` may pause, resume and restart, `admin` may "
+    "change connectors; the commands log in to it over TLS",
 )
 def test_roles_say_who_may_see_steer_and_change_connectors(broker: PenstockBroker, tmp_path: Path) -> None:
     users = tmp_path / "users"
@@ -52,8 +52,8 @@ def test_roles_say_who_may_see_steer_and_change_connectors(broker: PenstockBroke
 
 @pytest.mark.promise(
     "connect",
-    "A Connect worker with users: `read` sees, `write` steers, `admin` changes connectors; its commands "
-    "log in over TLS",
+    "A Connect worker with users: `read` may view, `write` may pause, resume and restart, `admin` may "
+    "change connectors; the commands log in to it over TLS",
 )
 def test_commands_log_in_over_tls(broker: PenstockBroker, tmp_path: Path) -> None:
     authority = Authority()
@@ -111,8 +111,8 @@ def client(worker: Worker, ca: str, *login: str) -> httpx.Client:
 
 @pytest.mark.promise(
     "connect",
-    "Workers with users and TLS share work: a change through any worker is carried out as the user that "
-    "sent it, and task configurations come from workers only",
+    "Workers with users and TLS share work: a change through any worker is carried out as the user who "
+    "sent it, and task configurations are accepted from workers only",
 )
 def test_workers_with_users_and_tls_share_work(broker: PenstockBroker, workers: Workers, name: str) -> None:
     directory = workers.directory
@@ -159,7 +159,8 @@ def test_workers_with_users_and_tls_share_work(broker: PenstockBroker, workers: 
 
 @pytest.mark.promise(
     "connect",
-    "A worker that does not trust the leader's certificate says so, and which option names the authority",
+    "A worker that does not trust the leader's certificate reports that, and names the option that sets "
+    "the certificate authority",
 )
 def test_a_worker_that_does_not_trust_the_leader_says_so(
     broker: PenstockBroker, workers: Workers, name: str

@@ -16,8 +16,8 @@ TRANSFORMS = "org.apache.kafka.connect.transforms."
 
 @pytest.mark.promise(
     "connect",
-    "A poison record goes to the dead letter topic with its context and the rest flows; without tolerance "
-    "the task fails",
+    "A poison record goes to the dead-letter topic with its context, and the other records are "
+    "processed; without error tolerance the task fails",
 )
 def test_a_poison_record_goes_to_the_dead_letter_topic_and_the_rest_flows(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -53,8 +53,8 @@ def test_a_poison_record_goes_to_the_dead_letter_topic_and_the_rest_flows(
 
 @pytest.mark.promise(
     "connect",
-    "A poison record goes to the dead letter topic with its context and the rest flows; without tolerance "
-    "the task fails",
+    "A poison record goes to the dead-letter topic with its context, and the other records are "
+    "processed; without error tolerance the task fails",
 )
 def test_without_tolerance_a_bad_record_fails_the_task(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -74,7 +74,7 @@ def test_without_tolerance_a_bad_record_fails_the_task(
     assert "Tolerance exceeded in error handler" in trace and "serialization error" in trace
 
 
-@pytest.mark.promise("connect", "Transforms with predicates, and any Python function")
+@pytest.mark.promise("connect", "Transforms work, with predicates, and can be any Python function")
 def test_transforms_with_predicates_and_a_python_function(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
 ) -> None:
@@ -118,8 +118,8 @@ def test_transforms_with_predicates_and_a_python_function(
 
 @pytest.mark.promise(
     "connect",
-    "An unavailable source or sink is retried and shown in the status; a sink gets each record "
-    "when it is back",
+    "An unavailable source or sink is retried and shown in the status; a sink gets each record when it "
+    "is available again",
 )
 def test_a_store_that_is_away_presses_back_and_gets_each_record_once_it_is_there(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -146,8 +146,8 @@ def test_a_store_that_is_away_presses_back_and_gets_each_record_once_it_is_there
 
 @pytest.mark.promise(
     "connect",
-    "Exactly once for sources, through kill -9 of worker and tasks; and for sinks that keep offsets with "
-    "their data",
+    "Exactly once for sources, also with kill -9 of worker and tasks; and for sinks that store their "
+    "offsets with their data",
 )
 def test_a_sink_that_keeps_its_offsets_has_each_record_once(
     broker: PenstockBroker, workers: Workers, topics: Topics, tmp_path: Path, name: str

@@ -31,9 +31,10 @@ def error(answer: object) -> tuple[int, str]:
 
 @pytest.mark.promise(
     "connect",
-    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
-    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
-    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+    "The REST API has Kafka Connect's routes, fields, status codes and messages; the calls of one test "
+    "are compared with Apache Kafka's Connect 4.1 (except versions, addresses, task classes, the list of "
+    "available connectors, and most fields of `validate`); an error about an invalid setting names the "
+    "setting",
 )
 def test_the_life_of_a_connector(worker: Worker, topics: Topics, tmp_path: Path, name: str) -> None:
     http, given = worker.http, config(tmp_path, name)
@@ -83,9 +84,10 @@ def test_the_life_of_a_connector(worker: Worker, topics: Topics, tmp_path: Path,
 
 @pytest.mark.promise(
     "connect",
-    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
-    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
-    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+    "The REST API has Kafka Connect's routes, fields, status codes and messages; the calls of one test "
+    "are compared with Apache Kafka's Connect 4.1 (except versions, addresses, task classes, the list of "
+    "available connectors, and most fields of `validate`); an error about an invalid setting names the "
+    "setting",
 )
 def test_offsets_are_shown_altered_and_reset(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -128,9 +130,10 @@ def test_offsets_are_shown_altered_and_reset(
 
 @pytest.mark.promise(
     "connect",
-    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
-    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
-    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+    "The REST API has Kafka Connect's routes, fields, status codes and messages; the calls of one test "
+    "are compared with Apache Kafka's Connect 4.1 (except versions, addresses, task classes, the list of "
+    "available connectors, and most fields of `validate`); an error about an invalid setting names the "
+    "setting",
 )
 def test_a_bad_configuration_is_refused_by_the_name_of_the_field(worker: Worker, name: str) -> None:
     http = worker.http
@@ -178,9 +181,10 @@ def test_a_bad_configuration_is_refused_by_the_name_of_the_field(worker: Worker,
 
 @pytest.mark.promise(
     "connect",
-    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
-    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
-    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+    "The REST API has Kafka Connect's routes, fields, status codes and messages; the calls of one test "
+    "are compared with Apache Kafka's Connect 4.1 (except versions, addresses, task classes, the list of "
+    "available connectors, and most fields of `validate`); an error about an invalid setting names the "
+    "setting",
 )
 def test_unknown_things_are_named(worker: Worker, name: str) -> None:
     http = worker.http
@@ -204,8 +208,8 @@ def test_unknown_things_are_named(worker: Worker, name: str) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
-    "status has the trace",
+    "A task that crashes, fails or blocks does not affect other tasks; it is restarted up to a limit, "
+    "and its status has the trace",
 )
 def test_a_validator_that_ends_its_process_does_not_end_the_worker(worker: Worker, name: str) -> None:
     config = {
@@ -220,9 +224,10 @@ def test_a_validator_that_ends_its_process_does_not_end_the_worker(worker: Worke
 
 @pytest.mark.promise(
     "connect",
-    "The REST API has Kafka Connect's routes, shapes, status codes and messages, compared with Apache "
-    "Kafka's own Connect 4.1 for the calls of one test (not compared: versions, addresses, task classes, "
-    "the list of available connectors, and most fields of `validate`); a bad setting is refused by its name",
+    "The REST API has Kafka Connect's routes, fields, status codes and messages; the calls of one test "
+    "are compared with Apache Kafka's Connect 4.1 (except versions, addresses, task classes, the list of "
+    "available connectors, and most fields of `validate`); an error about an invalid setting names the "
+    "setting",
 )
 def test_the_worker_describes_itself(worker: Worker) -> None:
     http = worker.http

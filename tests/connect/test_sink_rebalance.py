@@ -41,8 +41,8 @@ class OtherMember:
 
 @pytest.mark.promise(
     "connect",
-    "A sink continues every partition that moves to another member and back while its store is "
-    "unavailable or it is paused; memory stays bounded",
+    "A sink continues every partition that moves to another member and back while its target is "
+    "unavailable or the connector is paused; memory stays bounded",
 )
 def test_partitions_that_move_while_the_store_is_away_or_the_sink_paused_are_read_on(
     broker: PenstockBroker, worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -116,8 +116,8 @@ def test_partitions_that_move_while_the_store_is_away_or_the_sink_paused_are_rea
 
 @pytest.mark.promise(
     "connect",
-    "A sink that keeps offsets with its data fails where its topic ends before them, as one that was created "
-    "again: new records are not taken for old ones",
+    "A sink that stores its offsets with its data fails if its topic ends before these offsets, as after "
+    "the topic was deleted and created again: new records are not mistaken for old ones",
 )
 def test_a_topic_that_was_created_again_fails_the_sink_until_its_offsets_are_reset(
     broker: PenstockBroker, worker: Worker, topics: Topics, tmp_path: Path, name: str

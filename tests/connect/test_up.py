@@ -55,8 +55,8 @@ def connect(up: Up, *words: str, code: int = 0) -> str:
 
 @pytest.mark.promise(
     "connect",
-    "`penstock up` has a worker, the commands manage its connectors, a standalone worker keeps offsets in "
-    "files, and a new connector's test passes",
+    "`penstock up` starts a Connect worker, the commands manage its connectors, a standalone worker "
+    "keeps offsets in files, and the test of a newly created connector project passes",
 )
 def test_the_commands_create_show_change_and_delete_connectors(up: Up, tmp_path: Path) -> None:
     assert "FileStreamSource" in connect(up, "plugins")
@@ -101,8 +101,8 @@ def test_up_without_connect_says_nothing_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "`penstock up` has a worker, the commands manage its connectors, a standalone worker keeps offsets in "
-    "files, and a new connector's test passes",
+    "`penstock up` starts a Connect worker, the commands manage its connectors, a standalone worker "
+    "keeps offsets in files, and the test of a newly created connector project passes",
 )
 @pytest.mark.parametrize("kind", ["source", "sink"])
 def test_the_skeleton_of_a_connector_has_a_test_that_passes(tmp_path: Path, kind: str) -> None:
@@ -124,8 +124,8 @@ def test_the_skeleton_of_a_connector_has_a_test_that_passes(tmp_path: Path, kind
 
 @pytest.mark.promise(
     "connect",
-    "`penstock up` has a worker, the commands manage its connectors, a standalone worker keeps offsets in "
-    "files, and a new connector's test passes",
+    "`penstock up` starts a Connect worker, the commands manage its connectors, a standalone worker "
+    "keeps offsets in files, and the test of a newly created connector project passes",
 )
 def test_a_standalone_worker_runs_a_file_and_keeps_offsets(up: Up, tmp_path: Path) -> None:
     lines = tmp_path / "lines"

@@ -43,8 +43,8 @@ def values(found: list[Any]) -> dict[str, list[int]]:
 
 @pytest.mark.promise(
     "connect",
-    "Workers of a group share connectors and tasks evenly; kill -9 of a worker moves its tasks, and no "
-    "record is lost",
+    "The workers of a group share connectors and tasks evenly; kill -9 of a worker moves its tasks, and "
+    "no record is lost",
 )
 def test_work_is_shared_and_a_killed_worker_loses_nothing(
     broker: PenstockBroker, workers: Workers, topics: Topics, name: str
@@ -72,8 +72,8 @@ def test_work_is_shared_and_a_killed_worker_loses_nothing(
 
 @pytest.mark.promise(
     "connect",
-    "Any worker takes any request, and a client reads its own writes; a worker that stops hands its tasks "
-    "over",
+    "Any worker accepts any request, and a client reads its own writes; a worker that stops hands over "
+    "its tasks",
 )
 def test_a_connector_can_be_created_through_any_worker(
     broker: PenstockBroker, workers: Workers, name: str
@@ -119,8 +119,8 @@ def test_connectors_survive_a_restart_of_all_workers(
 
 @pytest.mark.promise(
     "connect",
-    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
-    "status has the trace",
+    "A task that crashes, fails or blocks does not affect other tasks; it is restarted up to a limit, "
+    "and its status has the trace",
 )
 @pytest.mark.parametrize("how", ["crash", "raise"])
 def test_a_failed_task_is_started_again_and_others_run_on(
@@ -142,8 +142,8 @@ def test_a_failed_task_is_started_again_and_others_run_on(
 
 @pytest.mark.promise(
     "connect",
-    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
-    "status has the trace",
+    "A task that crashes, fails or blocks does not affect other tasks; it is restarted up to a limit, "
+    "and its status has the trace",
 )
 def test_a_task_that_fails_for_good_says_why_and_can_be_restarted(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -169,8 +169,8 @@ def test_a_task_that_fails_for_good_says_why_and_can_be_restarted(
 
 @pytest.mark.promise(
     "connect",
-    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
-    "status has the trace",
+    "A task that crashes, fails or blocks does not affect other tasks; it is restarted up to a limit, "
+    "and its status has the trace",
 )
 def test_a_crash_is_named_by_its_signal(worker: Worker, name: str) -> None:
     worker.put(name, numbers(name, misbehave="crash", **{"penstock.task.restart.attempts": 0}))
@@ -179,8 +179,8 @@ def test_a_crash_is_named_by_its_signal(worker: Worker, name: str) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "A task that crashes, fails or blocks does not affect others; it is restarted up to a limit, and its "
-    "status has the trace",
+    "A task that crashes, fails or blocks does not affect other tasks; it is restarted up to a limit, "
+    "and its status has the trace",
 )
 def test_a_task_that_blocks_holds_nobody_up(worker: Worker, topics: Topics, name: str) -> None:
     worker.put(name, numbers(name, misbehave="block"))
@@ -194,8 +194,8 @@ def test_a_task_that_blocks_holds_nobody_up(worker: Worker, topics: Topics, name
 
 @pytest.mark.promise(
     "connect",
-    "An unavailable source or sink is retried and shown in the status; a sink gets each record "
-    "when it is back",
+    "An unavailable source or sink is retried and shown in the status; a sink gets each record when it "
+    "is available again",
 )
 def test_a_source_that_is_away_is_retried_and_shown(
     worker: Worker, topics: Topics, tmp_path: Path, name: str
@@ -214,8 +214,8 @@ def test_a_source_that_is_away_is_retried_and_shown(
 
 @pytest.mark.promise(
     "connect",
-    "Exactly once for sources, through kill -9 of worker and tasks; and for sinks that keep offsets with "
-    "their data",
+    "Exactly once for sources, also with kill -9 of worker and tasks; and for sinks that store their "
+    "offsets with their data",
 )
 def test_exactly_once_survives_kills_of_worker_and_task(
     broker: PenstockBroker, workers: Workers, topics: Topics, name: str
@@ -279,7 +279,7 @@ def kill_tasks(worker: int) -> None:
 @pytest.mark.promise(
     "connect",
     "A changed log level applies to the worker's running tasks and to those that start later; with "
-    "scope=cluster in all workers (KIP-976)",
+    "scope=cluster it applies to all workers (KIP-976)",
 )
 def test_log_levels_reach_the_tasks_of_one_worker_or_of_all(
     broker: PenstockBroker, workers: Workers, name: str
@@ -324,7 +324,7 @@ def test_log_levels_reach_the_tasks_of_one_worker_or_of_all(
     assert bad.status_code == 404
 
 
-@pytest.mark.promise("connect", "The state topics hold Kafka Connect's records")
+@pytest.mark.promise("connect", "The state topics contain records in Kafka Connect's format")
 def test_the_state_topics_have_kafka_connects_records(
     broker: PenstockBroker, worker: Worker, topics: Topics, name: str
 ) -> None:

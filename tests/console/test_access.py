@@ -52,7 +52,7 @@ def socket_status(console: ConsoleProcess, **headers: str) -> int:
         return error.response.status_code
 
 
-@pytest.mark.promise("console", "Nothing of a console is shown without a login where logins are asked for")
+@pytest.mark.promise("console", "If a login is required, the console shows nothing without it")
 def test_pages_and_websockets_need_a_login(console: ConsoleProcess) -> None:
     with console.client() as client:
         for path in ("/", "/topics", "/topics/orders", "/group?id=x"):
@@ -87,7 +87,9 @@ def test_administrators_change_levels_of_loggers(console: ConsoleProcess) -> Non
         assert client.get("/admin/loggers").status_code == 401
 
 
-@pytest.mark.promise("console", "A page of another site can use neither a console's pages nor its websocket")
+@pytest.mark.promise(
+    "console", "A page of another site can use neither the console's pages nor its websocket"
+)
 def test_other_sites_are_refused(console: ConsoleProcess) -> None:
     cookie = log_in(console, "ann", "secret-1")
     assert socket_status(console, origin="http://evil.example", cookie=cookie) == 403
@@ -106,7 +108,7 @@ def test_other_sites_are_refused(console: ConsoleProcess) -> None:
         assert page.headers["cache-control"].count("no-store")
 
 
-@pytest.mark.promise("console", "Rights are checked when an action is carried out")
+@pytest.mark.promise("console", "Permissions are checked when an action is carried out")
 @pytest.mark.parametrize(
     ("role", "read_only", "allowed"),
     [

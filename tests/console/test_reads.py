@@ -57,7 +57,7 @@ def orders(broker: PenstockBroker, cluster: Cluster) -> str:
     return "orders"
 
 
-@pytest.mark.promise("console", "Lists are filtered, sorted and cut into pages by the server")
+@pytest.mark.promise("console", "The server filters, sorts and paginates lists")
 def test_topics_come_page_by_page(cluster: Cluster, orders: str) -> None:
     for number in range(7):
         topics.create_topic(cluster, f"many-{number}", number + 1, 1, {})
@@ -122,7 +122,7 @@ def test_a_topic_is_changed_emptied_and_deleted(broker: PenstockBroker, cluster:
     ],
 )
 @pytest.mark.promise(
-    "console", "Messages are found by place, time, text, regular expression and fields of JSON"
+    "console", "Messages can be searched by offset, time, text, regular expression and fields of JSON"
 )
 def test_messages_are_found(cluster: Cluster, orders: str, query: Query, found: list[int]) -> None:
     got = [json.loads(each.value.text)["order"] for each in read_messages(cluster, orders, query)]
@@ -199,7 +199,7 @@ def test_new_messages_are_shown_as_they_come(cluster: Cluster) -> None:
 
 @pytest.mark.promise(
     "console",
-    "A read of messages keeps at most 64 MiB and says where it was cut; it ends when it is cancelled",
+    "A read of messages holds at most 64 MiB and shows where it stopped; it ends when it is cancelled",
 )
 def test_a_read_is_bounded_and_can_be_cancelled(
     broker: PenstockBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
@@ -228,7 +228,8 @@ def test_a_read_is_bounded_and_can_be_cancelled(
 
 
 @pytest.mark.promise(
-    "console", "A search goes on where retention deletes records before it, and says how many it missed"
+    "console",
+    "A search continues if retention deletes records before it reads them, and shows how many it missed",
 )
 def test_a_search_survives_retention(
     broker: PenstockBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
@@ -254,7 +255,9 @@ def test_a_search_survives_retention(
     assert reports[-1].notes == ("80 offsets were deleted before they could be read.",)
 
 
-@pytest.mark.promise("console", "An export of messages loses no byte, and a spreadsheet runs nothing of it")
+@pytest.mark.promise(
+    "console", "An export of messages loses no byte, and a spreadsheet executes nothing in it"
+)
 def test_exports_are_complete_and_harmless(broker: PenstockBroker, cluster: Cluster) -> None:
     topics.create_topic(cluster, "odd", 1, 1, {})
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -315,7 +318,8 @@ def test_a_group_with_members_is_not_reset(cluster: Cluster, orders: str) -> Non
 
 
 @pytest.mark.promise(
-    "console", "Transactions are shown, hanging ones first, and aborted only after their name was typed"
+    "console",
+    "Transactions are shown, hanging ones first, and aborted only after the user has typed their name",
 )
 def test_transactions_are_listed_by_age_and_ended(broker: PenstockBroker, cluster: Cluster) -> None:
     topics.create_topic(cluster, "ledger", 2, 1, {})

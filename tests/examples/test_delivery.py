@@ -33,7 +33,10 @@ def shouted(broker):
 # At most once
 
 
-@pytest.mark.promise("delivery", "At most once: nothing is done twice, and a crash costs the record in hand")
+@pytest.mark.promise(
+    "delivery",
+    "At most once: no record is processed twice, and a crash loses the record that is being processed",
+)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_at_most_once_does_nothing_twice(seed, broker, orders, to_database, results):
     crash_and_finish(to_database("at_most_once"), broker, random.Random(seed))
@@ -42,7 +45,10 @@ def test_at_most_once_does_nothing_twice(seed, broker, orders, to_database, resu
     assert len(results()) > RECORDS // 2  # a crash costs the record in hand, not what comes after it
 
 
-@pytest.mark.promise("delivery", "At most once: nothing is done twice, and a crash costs the record in hand")
+@pytest.mark.promise(
+    "delivery",
+    "At most once: no record is processed twice, and a crash loses the record that is being processed",
+)
 def test_at_most_once_loses_what_was_in_hand(broker, orders, to_database, database, results):
     program = to_database("at_most_once")
     program.start()
@@ -61,14 +67,20 @@ def test_at_most_once_loses_what_was_in_hand(broker, orders, to_database, databa
 # At least once
 
 
-@pytest.mark.promise("delivery", "At least once: nothing is left out, and a crash repeats the record in hand")
+@pytest.mark.promise(
+    "delivery",
+    "At least once: every record is processed, and a crash repeats the record that is being processed",
+)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_at_least_once_leaves_nothing_out(seed, broker, orders, to_database, results):
     crash_and_finish(to_database("at_least_once"), broker, random.Random(seed))
     assert set(results()) == set(orders)
 
 
-@pytest.mark.promise("delivery", "At least once: nothing is left out, and a crash repeats the record in hand")
+@pytest.mark.promise(
+    "delivery",
+    "At least once: every record is processed, and a crash repeats the record that is being processed",
+)
 def test_at_least_once_repeats_what_was_in_hand(broker, orders, to_database, results):
     program = to_database("at_least_once")
     broker.faults.drop("OffsetCommit", times=None)
@@ -84,7 +96,7 @@ def test_at_least_once_repeats_what_was_in_hand(broker, orders, to_database, res
 # Effectively once
 
 
-@pytest.mark.promise("delivery", "Effectively once: what was sent or read twice is dropped")
+@pytest.mark.promise("delivery", "Effectively once: records that were sent or read twice are dropped")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_effectively_once_drops_what_was_sent_or_read_twice(seed, broker, example, to_database, results):
     rng = random.Random(seed)

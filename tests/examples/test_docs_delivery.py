@@ -27,7 +27,7 @@ def commands() -> list[str]:
     return [line for line in lines if not line.startswith(elsewhere) and "ledger" not in line]
 
 
-@pytest.mark.promise("delivery", "The commands of the page run as they stand there")
+@pytest.mark.promise("delivery", "The commands of the page run as printed")
 def test_the_commands_of_the_page_run_and_every_order_counts_once(tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     with PenstockBroker({"group.initial.rebalance.delay.ms": 0, "auto.create.topics.enable": True}) as broker:

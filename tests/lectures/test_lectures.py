@@ -40,8 +40,8 @@ def lecture(broker: PenstockBroker) -> Lecture:
 
 @pytest.mark.promise(
     "lectures",
-    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
-    "with kafka-python",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work with kafka-python as "
+    "courses show them",
 )
 def test_a_topic_is_created_with_new_topic(lecture: Lecture, broker: PenstockBroker) -> None:
     partitions = ["0 replicas [1]", "1 replicas [1]", "2 replicas [1]"]
@@ -52,8 +52,8 @@ def test_a_topic_is_created_with_new_topic(lecture: Lecture, broker: PenstockBro
 
 @pytest.mark.promise(
     "lectures",
-    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
-    "with kafka-python",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work with kafka-python as "
+    "courses show them",
 )
 def test_records_of_a_key_go_to_one_partition_in_order(lecture: Lecture, broker: PenstockBroker) -> None:
     lines = lecture("send_with_key")
@@ -65,8 +65,8 @@ def test_records_of_a_key_go_to_one_partition_in_order(lecture: Lecture, broker:
 
 @pytest.mark.promise(
     "lectures",
-    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
-    "with kafka-python",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work with kafka-python as "
+    "courses show them",
 )
 def test_poll_returns_batches_by_partition(lecture: Lecture) -> None:
     *batches, total = lecture("poll_batches")
@@ -80,8 +80,8 @@ def test_poll_returns_batches_by_partition(lecture: Lecture) -> None:
 
 @pytest.mark.promise(
     "lectures",
-    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
-    "with kafka-python",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work with kafka-python as "
+    "courses show them",
 )
 def test_a_consumer_seeks_to_an_offset_and_to_a_time(lecture: Lecture) -> None:
     assert lecture("seek") == [
@@ -94,8 +94,8 @@ def test_a_consumer_seeks_to_an_offset_and_to_a_time(lecture: Lecture) -> None:
 
 @pytest.mark.promise(
     "lectures",
-    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
-    "with kafka-python",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work with kafka-python as "
+    "courses show them",
 )
 def test_two_groups_have_their_own_offsets(lecture: Lecture) -> None:
     assert lecture("two_groups") == [
@@ -106,8 +106,8 @@ def test_two_groups_have_their_own_offsets(lecture: Lecture) -> None:
 
 @pytest.mark.promise(
     "lectures",
-    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
-    "with kafka-python",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work with kafka-python as "
+    "courses show them",
 )
 def test_who_joins_gets_partitions_and_who_leaves_gives_them_back(lecture: Lecture) -> None:
     assert lecture("join_and_leave") == ["first has 4", "first has 2, second has 2", "first has 4"]
@@ -115,8 +115,8 @@ def test_who_joins_gets_partitions_and_who_leaves_gives_them_back(lecture: Lectu
 
 @pytest.mark.promise(
     "lectures",
-    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work as courses show them "
-    "with kafka-python",
+    "Topics, keys, polling, seeking, groups, rebalances and manual assignment work with kafka-python as "
+    "courses show them",
 )
 def test_partitions_are_assigned_by_hand(lecture: Lecture) -> None:
     assert lecture("manual_assign") == [
@@ -132,7 +132,9 @@ def test_customers_are_counted_by_country(lecture: Lecture) -> None:
 
 
 @pytest.mark.promise(
-    "lectures", "The last record of each of k1 to k6 stays at its offset; each log policy keeps what it says"
+    "lectures",
+    "Compaction keeps the last record of each of the keys k1 to k6 at its offset; each retention and "
+    "cleanup policy keeps what it documents",
 )
 def test_compaction_keeps_the_last_of_each_key_at_its_offset(lecture: Lecture) -> None:
     lines = lecture("compaction")
@@ -143,7 +145,9 @@ def test_compaction_keeps_the_last_of_each_key_at_its_offset(lecture: Lecture) -
 
 
 @pytest.mark.promise(
-    "lectures", "The last record of each of k1 to k6 stays at its offset; each log policy keeps what it says"
+    "lectures",
+    "Compaction keeps the last record of each of the keys k1 to k6 at its offset; each retention and "
+    "cleanup policy keeps what it documents",
 )
 def test_each_log_policy_keeps_what_it_says(lecture: Lecture) -> None:
     lines = lecture("log_policies")
@@ -157,8 +161,8 @@ def test_each_log_policy_keeps_what_it_says(lecture: Lecture) -> None:
 
 @pytest.mark.promise(
     "lectures",
-    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
-    "without a registry",
+    "These patterns work: retry by pausing and with a retry topic, commit on revoke, order by timestamp, "
+    "a custom partitioner, Protobuf without a registry",
 )
 def test_a_failed_record_is_read_again_after_a_pause_in_order(lecture: Lecture) -> None:
     assert lecture("retry_pause") == [
@@ -173,8 +177,8 @@ def test_a_failed_record_is_read_again_after_a_pause_in_order(lecture: Lecture) 
 
 @pytest.mark.promise(
     "lectures",
-    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
-    "without a registry",
+    "These patterns work: retry by pausing and with a retry topic, commit on revoke, order by timestamp, "
+    "a custom partitioner, Protobuf without a registry",
 )
 def test_a_failed_record_goes_to_the_retry_topic_and_then_to_the_dead_letters(
     lecture: Lecture, broker: PenstockBroker
@@ -191,8 +195,8 @@ def test_a_failed_record_goes_to_the_retry_topic_and_then_to_the_dead_letters(
 
 @pytest.mark.promise(
     "lectures",
-    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
-    "without a registry",
+    "These patterns work: retry by pausing and with a retry topic, commit on revoke, order by timestamp, "
+    "a custom partitioner, Protobuf without a registry",
 )
 def test_who_commits_when_partitions_are_revoked_does_nothing_twice(lecture: Lecture) -> None:
     lines = lecture("commit_on_revoke")
@@ -202,8 +206,8 @@ def test_who_commits_when_partitions_are_revoked_does_nothing_twice(lecture: Lec
 
 @pytest.mark.promise(
     "lectures",
-    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
-    "without a registry",
+    "These patterns work: retry by pausing and with a retry topic, commit on revoke, order by timestamp, "
+    "a custom partitioner, Protobuf without a registry",
 )
 def test_timestamps_order_the_records_of_several_partitions(lecture: Lecture) -> None:
     *partitions, merged = lecture("order_by_timestamp")
@@ -213,8 +217,8 @@ def test_timestamps_order_the_records_of_several_partitions(lecture: Lecture) ->
 
 @pytest.mark.promise(
     "lectures",
-    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
-    "without a registry",
+    "These patterns work: retry by pausing and with a retry topic, commit on revoke, order by timestamp, "
+    "a custom partitioner, Protobuf without a registry",
 )
 def test_a_custom_partitioner_gives_one_customer_a_partition_alone(lecture: Lecture) -> None:
     lines = lecture("custom_partitioner")
@@ -224,8 +228,8 @@ def test_a_custom_partitioner_gives_one_customer_a_partition_alone(lecture: Lect
 
 @pytest.mark.promise(
     "lectures",
-    "Retry by pause and by a topic, commit on revoke, order by timestamp, a custom partitioner, Protobuf "
-    "without a registry",
+    "These patterns work: retry by pausing and with a retry topic, commit on revoke, order by timestamp, "
+    "a custom partitioner, Protobuf without a registry",
 )
 def test_protobuf_bytes_need_no_registry(lecture: Lecture) -> None:
     assert lecture("protobuf_values") == [
@@ -278,7 +282,7 @@ def test_state_is_rebuilt_from_events_at_any_point(lecture: Lecture) -> None:
     ]
 
 
-@pytest.mark.promise("lectures", "Every program of `examples/lectures` is run by a test, and listed")
+@pytest.mark.promise("lectures", "Every program in `examples/lectures` is listed and run by a test")
 def test_every_lecture_is_run_and_listed() -> None:
     names = {path.stem for path in DIRECTORY.glob("*.py")} - {"classroom"}
     with open(__file__, encoding="utf-8") as source:

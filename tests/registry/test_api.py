@@ -36,7 +36,7 @@ def error(answer):
     return answer.status_code, body["error_code"]
 
 
-@pytest.mark.promise("registry", "The API answers as Confluent's does, in its fields and with its codes")
+@pytest.mark.promise("registry", "The API returns the same fields and codes as Confluent's")
 def test_a_registered_schema_is_found_by_id_subject_version_and_latest(http, subject):
     schema_id = register(http, subject, record("a"))
     text = json.loads(record("a"))
@@ -56,7 +56,7 @@ def test_a_registered_schema_is_found_by_id_subject_version_and_latest(http, sub
     assert http.get(f"/schemas/ids/{schema_id}/versions").json() == [{"subject": subject, "version": 1}]
 
 
-@pytest.mark.promise("registry", "The API answers as Confluent's does, in its fields and with its codes")
+@pytest.mark.promise("registry", "The API returns the same fields and codes as Confluent's")
 def test_newer_fields_are_for_clients_that_take_unknown_ones(http, subject):
     body = {"schema": record("a")}
     header = {"Confluent-Accept-Unknown-Properties": "true"}
@@ -73,7 +73,7 @@ def test_newer_fields_are_for_clients_that_take_unknown_ones(http, subject):
 
 
 @pytest.mark.promise(
-    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+    "registry", "The same schema has the same id everywhere; version numbers and ids are never reused"
 )
 def test_the_same_schema_has_the_same_id_in_every_subject_and_a_new_one_the_next(http, subject):
     first = register(http, subject, record("a", name=subject))
@@ -87,7 +87,7 @@ def test_the_same_schema_has_the_same_id_in_every_subject_and_a_new_one_the_next
     assert sorted(http.get(f"/schemas/ids/{first}/subjects").json()) == [subject, f"{subject}-other"]
 
 
-@pytest.mark.promise("registry", "The API answers as Confluent's does, in its fields and with its codes")
+@pytest.mark.promise("registry", "The API returns the same fields and codes as Confluent's")
 def test_what_is_not_there_is_told_apart(http, subject):
     register(http, subject, record("a"))
     assert error(http.get("/subjects/none/versions")) == (404, 40401)
@@ -117,7 +117,7 @@ def test_lookup_gives_the_version_that_has_the_schema(http, subject):
 
 
 @pytest.mark.promise(
-    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+    "registry", "The same schema has the same id everywhere; version numbers and ids are never reused"
 )
 def test_deleting_is_soft_first_and_version_numbers_are_not_used_again(http, subject):
     one = register(http, subject, record("a", name=subject))
@@ -143,7 +143,7 @@ def test_deleting_is_soft_first_and_version_numbers_are_not_used_again(http, sub
 
 
 @pytest.mark.promise(
-    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+    "registry", "The same schema has the same id everywhere; version numbers and ids are never reused"
 )
 def test_a_version_that_is_gone_for_good_is_not_used_again_while_the_subject_has_others(http, subject):
     for optional in ("b", "c", "d"):
@@ -171,7 +171,7 @@ def test_a_subject_is_deleted_softly_and_then_for_good(http, subject):
 
 
 @pytest.mark.promise(
-    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+    "registry", "The same schema has the same id everywhere; version numbers and ids are never reused"
 )
 def test_an_id_is_not_given_again_after_its_schema_is_gone_for_good(http, subject):
     gone = register(http, subject, record("a", name=f"{subject}_gone"))
@@ -181,7 +181,9 @@ def test_an_id_is_not_given_again_after_its_schema_is_gone_for_good(http, subjec
     assert register(http, subject, record("b", name=f"{subject}_next")) > gone
 
 
-@pytest.mark.promise("registry", "Every compatibility level, groups and modes hold at registration")
+@pytest.mark.promise(
+    "registry", "Registration checks every compatibility level, compatibility group and mode"
+)
 @pytest.mark.parametrize(
     ("level", "adds_required", "removes", "adds_optional"),
     [
@@ -214,7 +216,9 @@ def test_registration_follows_the_level(http, subject, level, adds_required, rem
             assert f"compatibility: '{level}'" in verbose["messages"][-1]
 
 
-@pytest.mark.promise("registry", "Every compatibility level, groups and modes hold at registration")
+@pytest.mark.promise(
+    "registry", "Registration checks every compatibility level, compatibility group and mode"
+)
 def test_transitive_levels_look_at_every_version_and_the_others_at_the_last(http, subject):
     http.put(f"/config/{subject}", json={"compatibility": "NONE"})
     register(http, subject, record("a", "b"))
@@ -234,7 +238,9 @@ def test_transitive_levels_look_at_every_version_and_the_others_at_the_last(http
     }
 
 
-@pytest.mark.promise("registry", "Every compatibility level, groups and modes hold at registration")
+@pytest.mark.promise(
+    "registry", "Registration checks every compatibility level, compatibility group and mode"
+)
 def test_compatibility_groups_are_compared_within_themselves(http, subject):
     http.put(f"/config/{subject}", json={"compatibility": "BACKWARD", "compatibilityGroup": "major"})
     one = {"properties": {"major": "1"}}
@@ -289,7 +295,9 @@ def test_metadata_and_rules_are_part_of_what_a_schema_is(http, subject):
     assert error(http.post(f"/subjects/{subject}/versions", json=bad)) == (422, 42210)
 
 
-@pytest.mark.promise("registry", "Every compatibility level, groups and modes hold at registration")
+@pytest.mark.promise(
+    "registry", "Registration checks every compatibility level, compatibility group and mode"
+)
 def test_modes_say_who_may_write(http, subject):
     register(http, subject, record("a"))
     assert http.get("/mode").json() == {"mode": "READWRITE"}

@@ -19,7 +19,7 @@ def error(answer):
     return answer.status_code, body["error_code"]
 
 
-@pytest.mark.promise("registry", "Bad input is an error in Confluent's shape, never a 500")
+@pytest.mark.promise("registry", "Invalid input gets an error in Confluent's format, never status 500")
 @pytest.mark.parametrize(
     ("schema_type", "schema"),
     [
@@ -64,7 +64,7 @@ def test_recursive_types_are_taken_and_compared(http, subject, schema):
     assert check.json() == {"is_compatible": True}
 
 
-@pytest.mark.promise("registry", "Bad input is an error in Confluent's shape, never a 500")
+@pytest.mark.promise("registry", "Invalid input gets an error in Confluent's format, never status 500")
 @pytest.mark.parametrize(
     "body",
     [
@@ -89,7 +89,7 @@ def test_a_bad_body_is_the_clients_fault(http, subject, body):
         assert answer.status_code in (200, 400, 422), answer.text
 
 
-@pytest.mark.promise("registry", "Bad input is an error in Confluent's shape, never a 500")
+@pytest.mark.promise("registry", "Invalid input gets an error in Confluent's format, never status 500")
 def test_a_body_of_ten_megabytes_is_413(http, subject):
     body = json.dumps({"schema": "x" * (10 << 20)}).encode()
     assert error(http.post(f"/subjects/{subject}/versions", content=body)) == (413, 413)
@@ -102,7 +102,7 @@ def test_a_body_of_ten_megabytes_is_413(http, subject):
     assert http.get("/subjects").status_code == 200
 
 
-@pytest.mark.promise("registry", "Bad input is an error in Confluent's shape, never a 500")
+@pytest.mark.promise("registry", "Invalid input gets an error in Confluent's format, never status 500")
 def test_a_record_that_the_topic_does_not_take_is_42209_and_the_next_one_is_taken(http, subject):
     large = {"schema": '"int"', "metadata": {"properties": {"text": "x" * 1_500_000}}}
     for index in range(3):
@@ -113,7 +113,7 @@ def test_a_record_that_the_topic_does_not_take_is_42209_and_the_next_one_is_take
     assert http.get(f"/subjects/{subject}/versions").json() == [1, 2, 3]
 
 
-@pytest.mark.promise("registry", "Bad input is an error in Confluent's shape, never a 500")
+@pytest.mark.promise("registry", "Invalid input gets an error in Confluent's format, never status 500")
 @pytest.mark.timeout(300)
 def test_names_of_contexts_that_fill_a_record_do_not_keep_the_next_leader_from_writing(broker, registries):
     options = ("--topic", "long-names", "--group", "long-names", "--session-timeout-ms", "2000")
@@ -184,7 +184,7 @@ FIELDS = st.sampled_from(
 )  # fmt: skip
 
 
-@pytest.mark.promise("registry", "Bad input is an error in Confluent's shape, never a 500")
+@pytest.mark.promise("registry", "Invalid input gets an error in Confluent's format, never status 500")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE"]),

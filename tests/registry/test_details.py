@@ -74,7 +74,7 @@ BAD_DEFAULT = json.dumps(
 )
 
 
-@pytest.mark.promise("registry", "`validateNewSchemas=false` is honoured")
+@pytest.mark.promise("registry", "`validateNewSchemas=false` works")
 def test_validate_new_schemas_can_be_switched_off(http, subject):
     assert error(post(http, subject, BAD_DEFAULT)) == (422, 42201)
     http.put(f"/config/{subject}", json={"compatibility": "BACKWARD", "validateNewSchemas": False})
@@ -96,7 +96,9 @@ def test_validate_new_schemas_can_be_switched_off(http, subject):
     assert error(post(http, subject, BAD_DEFAULT.replace('"a"', '"b"'))) == (422, 42201)
 
 
-@pytest.mark.promise("registry", "A lookup of an absent schema is 40403, whatever other contexts hold")
+@pytest.mark.promise(
+    "registry", "A lookup of a missing schema returns 40403, whatever schemas other contexts have"
+)
 def test_a_schema_that_is_not_there_is_40403_whatever_other_contexts_hold(http, subject):
     inner = f"{subject}-inner"
     register(http, inner, record("a", name="inner"))
@@ -178,13 +180,13 @@ def test_what_no_type_of_ours_fits_is_406(http):
     assert answer.headers["content-type"] == "application/json"
 
 
-@pytest.mark.promise("registry", "An incompatible registration has the status 409 and the code 409")
+@pytest.mark.promise("registry", "An incompatible registration gets status 409 and error code 409")
 def test_an_incompatible_registration_is_409_with_the_code_409(http, subject):
     register(http, subject, record("a"))
     assert error(post(http, subject, record("a", "b"))) == (409, 409)
 
 
-@pytest.mark.promise("registry", "The level where none is set is an option of the server")
+@pytest.mark.promise("registry", "A server option sets the default compatibility level")
 def test_the_default_level_is_an_option_of_the_server(broker, registries, subject):
     topic = ("--topic", "levels", "--group", "levels")
     full = registries.start(broker.bootstrap, *topic, "--compatibility", "full_transitive")

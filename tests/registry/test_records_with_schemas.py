@@ -242,7 +242,7 @@ def test_a_line_that_does_not_fit_names_its_field(run, broker, topic, schema_fil
 
 
 @pytest.mark.promise(
-    "registry", "Records that do not decode are reported with their offset, or skipped with a warning"
+    "registry", "Records that cannot be decoded are reported with their offset, or skipped with a warning"
 )
 @pytest.mark.parametrize("form", CASES)
 def test_poison_records_are_named_or_left_out(run, broker, client, topic, schema_file, form):

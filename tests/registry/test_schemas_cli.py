@@ -53,7 +53,8 @@ def answer(result):
 
 @pytest.mark.promise(
     "registry",
-    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+    "`penstock schemas` shows, registers, compares and deletes schemas; reported incompatibilities name "
+    "the field",
 )
 def test_register_list_and_show(run, schema_file, subject):
     first = answer(run("schemas", "register", subject, schema_file(V1), "--json"))
@@ -77,7 +78,8 @@ def test_register_list_and_show(run, schema_file, subject):
 
 @pytest.mark.promise(
     "registry",
-    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+    "`penstock schemas` shows, registers, compares and deletes schemas; reported incompatibilities name "
+    "the field",
 )
 def test_an_incompatible_schema_is_refused_with_the_fields(run, schema_file, subject):
     run("schemas", "register", subject, schema_file(V1))
@@ -97,7 +99,8 @@ def test_an_incompatible_schema_is_refused_with_the_fields(run, schema_file, sub
 
 @pytest.mark.promise(
     "registry",
-    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+    "`penstock schemas` shows, registers, compares and deletes schemas; reported incompatibilities name "
+    "the field",
 )
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
@@ -154,7 +157,8 @@ def test_diff_names_the_fields(run, registry, schema_file, subject, old, new, ex
 
 @pytest.mark.promise(
     "registry",
-    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+    "`penstock schemas` shows, registers, compares and deletes schemas; reported incompatibilities name "
+    "the field",
 )
 def test_delete_softly_and_for_good(run, schema_file, subject):
     schema_id = answer(run("schemas", "register", subject, schema_file(V1), "--json"))["id"]
@@ -170,7 +174,8 @@ def test_delete_softly_and_for_good(run, schema_file, subject):
 
 @pytest.mark.promise(
     "registry",
-    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+    "`penstock schemas` shows, registers, compares and deletes schemas; reported incompatibilities name "
+    "the field",
 )
 def test_config_and_mode(run, schema_file, subject):
     def settings(*options):
@@ -192,7 +197,8 @@ def test_config_and_mode(run, schema_file, subject):
 
 @pytest.mark.promise(
     "registry",
-    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+    "`penstock schemas` shows, registers, compares and deletes schemas; reported incompatibilities name "
+    "the field",
 )
 def test_errors_name_the_thing_and_what_to_do(run, schema_file, subject, tmp_path):
     run("schemas", "register", subject, schema_file(V1))
@@ -209,12 +215,11 @@ def test_errors_name_the_thing_and_what_to_do(run, schema_file, subject, tmp_pat
     assert "is empty" in run("schemas", "register", subject, schema_file(""), expect=1).stderr
 
 
-@pytest.mark.promise(
-    "spark source", "The option `schema.registry.basic.auth.user.info` does what its page says"
-)
+@pytest.mark.promise("spark source", "The option `schema.registry.basic.auth.user.info` works as documented")
 @pytest.mark.promise(
     "registry",
-    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+    "`penstock schemas` shows, registers, compares and deletes schemas; reported incompatibilities name "
+    "the field",
 )
 def test_a_password_is_asked_for_and_taken(run, broker, registries: Registries, tmp_path):
     (tmp_path / "users").write_text("ann: secret\n")
@@ -231,11 +236,12 @@ def test_a_password_is_asked_for_and_taken(run, broker, registries: Registries, 
 @pytest.mark.promise(
     "spark source",
     "The options `schema.registry.ssl.ca.location`, `schema.registry.ssl.certificate.location` and "
-    "`schema.registry.ssl.key.location` do what their page says",
+    "`schema.registry.ssl.key.location` work as documented",
 )
 @pytest.mark.promise(
     "registry",
-    "`penstock schemas` shows, registers, compares and deletes schemas; incompatibilities name the field",
+    "`penstock schemas` shows, registers, compares and deletes schemas; reported incompatibilities name "
+    "the field",
 )
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_tls(run, broker, registries: Registries, tmp_path):
@@ -310,7 +316,8 @@ def everything(url: str) -> dict:
 
 @pytest.mark.promise(
     "registry",
-    "An export is imported with ids, versions, references, deletions and settings; again, it changes nothing",
+    "An export is imported with ids, versions, references, deletions and settings; importing it again "
+    "changes nothing",
 )
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", ["file", "directory"])
@@ -339,7 +346,8 @@ def test_an_export_is_imported_with_ids_versions_and_settings(
 
 @pytest.mark.promise(
     "registry",
-    "An export is imported with ids, versions, references, deletions and settings; again, it changes nothing",
+    "An export is imported with ids, versions, references, deletions and settings; importing it again "
+    "changes nothing",
 )
 @pytest.mark.timeout(240)
 def test_an_import_that_was_cut_off_goes_on(run, broker, filled, registries: Registries, tmp_path):
@@ -358,7 +366,8 @@ def test_an_import_that_was_cut_off_goes_on(run, broker, filled, registries: Reg
 
 @pytest.mark.promise(
     "registry",
-    "An export is imported with ids, versions, references, deletions and settings; again, it changes nothing",
+    "An export is imported with ids, versions, references, deletions and settings; importing it again "
+    "changes nothing",
 )
 @pytest.mark.timeout(240)
 def test_what_stands_in_the_way_of_an_import_is_found_first(run, filled, subject, tmp_path, registry, http):

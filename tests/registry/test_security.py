@@ -114,7 +114,8 @@ SCHEMA = b'{"schema": "\\"int\\""}'
 
 @pytest.mark.promise(
     "http",
-    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+    "A request body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's "
+    "own or allowed",
 )
 @pytest.mark.parametrize(
     ("headers", "status"),
@@ -136,14 +137,18 @@ def test_what_a_web_page_could_send_changes_nothing(http, subject, headers, stat
     assert error(http.get(f"/subjects/{subject}/versions")) == (404, 40401)
 
 
-@pytest.mark.promise("http", "A foreign host name that resolves to this machine (DNS rebinding) is rejected")
+@pytest.mark.promise(
+    "http", "A request with a foreign host name that resolves to this machine (DNS rebinding) is rejected"
+)
 @pytest.mark.parametrize("path", ["/", "/subjects", "/schemas/ids/1", "/metrics", "/docs", "/openapi.json"])
 def test_nothing_is_told_to_a_page_under_a_rebound_name(http, path):
     assert error(http.get(path, headers={"host": "evil.example"})) == (403, 403)
 
 
 @pytest.mark.promise(
-    "http", "Host names and origins can be allowed; requests of Confluent's clients are accepted"
+    "http",
+    "Host names and origins can be added to those that are allowed; requests of Confluent's clients are "
+    "accepted",
 )
 @pytest.mark.parametrize(
     "kind",
@@ -157,7 +162,9 @@ def test_the_types_that_confluents_takes_are_taken(http, subject, kind):
 
 
 @pytest.mark.promise(
-    "http", "Host names and origins can be allowed; requests of Confluent's clients are accepted"
+    "http",
+    "Host names and origins can be added to those that are allowed; requests of Confluent's clients are "
+    "accepted",
 )
 def test_names_and_origins_can_be_allowed(broker, registries):
     allowed = registries.start(

@@ -55,7 +55,9 @@ def test_identities_and_assignments_are_confluents_json():
         decode_identity(b"[]")
 
 
-@pytest.mark.promise("registry", "Followers forward writes and read them at once")
+@pytest.mark.promise(
+    "registry", "Followers forward writes to the leader, and their clients can read them at once"
+)
 @pytest.mark.timeout(240)
 def test_followers_forward_writes_and_read_them_at_once(broker, registries):
     options = ("--topic", "two", "--group", "two", *FAST)
@@ -144,7 +146,7 @@ def check_topic(bootstrap: str, topic: str, registered: dict[str, int]) -> None:
 
 
 @pytest.mark.promise(
-    "registry", "No id is assigned twice, also when the leader is killed or returns from a pause"
+    "registry", "No id is assigned twice, even if the leader is killed or returns after a pause"
 )
 @pytest.mark.timeout(300)
 def test_a_leader_killed_under_load_loses_nothing_and_no_id_is_given_twice(broker, registries):
@@ -169,7 +171,7 @@ def test_a_leader_killed_under_load_loses_nothing_and_no_id_is_given_twice(broke
 
 
 @pytest.mark.promise(
-    "registry", "No id is assigned twice, also when the leader is killed or returns from a pause"
+    "registry", "No id is assigned twice, even if the leader is killed or returns after a pause"
 )
 @pytest.mark.timeout(300)
 def test_a_leader_that_was_paused_and_comes_back_cannot_write(broker, registries):

@@ -99,7 +99,7 @@ def noop(record):
 
 
 @pytest.mark.promise(
-    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+    "registry", "The same schema has the same id everywhere; version numbers and ids are never reused"
 )
 def test_ids_of_schemas_that_compaction_has_forgotten_are_not_given_again():
     before = replay([put("s", 1, 7), put(":.eu:s", 1, 4)])
@@ -113,7 +113,7 @@ def test_ids_of_schemas_that_compaction_has_forgotten_are_not_given_again():
 
 
 @pytest.mark.promise(
-    "registry", "The same schema has the same id everywhere; version numbers and ids are not used again"
+    "registry", "The same schema has the same id everywhere; version numbers and ids are never reused"
 )
 def test_versions_that_compaction_has_forgotten_are_not_given_again_while_the_subject_has_others():
     one, two, three = put("s", 1, 1), put("s", 2, 2, record("b")), put("s", 3, 3, record("c"))

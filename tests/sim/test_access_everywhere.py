@@ -27,8 +27,8 @@ def simulated(*options: str) -> tuple[int, str]:
 
 @pytest.mark.promise(
     "access",
-    "A change of ACLs or quotas at any broker is in force on all brokers within a second of its answer: they "
-    "follow ZooKeeper by watches",
+    "A change of ACLs or quotas at any broker takes effect on all brokers within a second of its "
+    "response: brokers watch ZooKeeper",
 )
 def test_a_change_at_any_broker_is_in_force_on_all_within_a_second_by_watches_alone() -> None:
     code, output = simulated("--seeds", "5")

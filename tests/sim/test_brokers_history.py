@@ -130,10 +130,10 @@ def test_a_whole_history_is_not_blamed() -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "Whatever the schedule of three real brokers that are killed, lose power, stand still and lose "
-    "connections: nothing acknowledged is lost, doubled or reordered, transactions are all or nothing, "
-    "none hangs or is ended by a marker of its own epoch, no marker is there that no coordinator decided, "
-    "LATEST and committed offsets never go back, every client finishes",
+    "On every schedule of kills, power losses, pauses and lost connections of three real brokers: no "
+    "acknowledged record is lost, duplicated or reordered; transactions are atomic, none hangs or is "
+    "ended by a marker of its own epoch, and a coordinator decided every marker; LATEST and committed "
+    "offsets never decrease; every client finishes",
 )
 @pytest.mark.parametrize(
     ("fault", "words"),

@@ -24,7 +24,7 @@ _SOON_FOUND = ["markers-sent-twice"]
 
 @pytest.mark.promise(
     "reassignment",
-    "The simulator finds known faults that are reintroduced (all of them: `python -m "
+    "The simulator finds known faults when they are put back into the code (all of them: `python -m "
     "tests.sim.brokers.mutants`)",
 )
 @pytest.mark.repeated

@@ -36,10 +36,10 @@ def simulate(seeds: Iterable[int]) -> tuple[int, str]:
 
 @pytest.mark.promise(
     "reassignment",
-    "Whatever the schedule of three real brokers that are killed, lose power, stand still and lose "
-    "connections: nothing acknowledged is lost, doubled or reordered, transactions are all or nothing, "
-    "none hangs or is ended by a marker of its own epoch, no marker is there that no coordinator decided, "
-    "LATEST and committed offsets never go back, every client finishes",
+    "On every schedule of kills, power losses, pauses and lost connections of three real brokers: no "
+    "acknowledged record is lost, duplicated or reordered; transactions are atomic, none hangs or is "
+    "ended by a marker of its own epoch, and a coordinator decided every marker; LATEST and committed "
+    "offsets never decrease; every client finishes",
 )
 @pytest.mark.timeout(600)
 def test_every_schedule_of_real_brokers_keeps_what_clients_were_answered(cluster_seeds: range) -> None:
@@ -49,10 +49,10 @@ def test_every_schedule_of_real_brokers_keeps_what_clients_were_answered(cluster
 
 @pytest.mark.promise(
     "reassignment",
-    "Whatever the schedule of three real brokers that are killed, lose power, stand still and lose "
-    "connections: nothing acknowledged is lost, doubled or reordered, transactions are all or nothing, "
-    "none hangs or is ended by a marker of its own epoch, no marker is there that no coordinator decided, "
-    "LATEST and committed offsets never go back, every client finishes",
+    "On every schedule of kills, power losses, pauses and lost connections of three real brokers: no "
+    "acknowledged record is lost, duplicated or reordered; transactions are atomic, none hangs or is "
+    "ended by a marker of its own epoch, and a coordinator decided every marker; LATEST and committed "
+    "offsets never decrease; every client finishes",
 )
 @pytest.mark.timeout(600)
 def test_a_seed_is_the_same_schedule_whatever_ran_before() -> None:

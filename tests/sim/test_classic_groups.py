@@ -246,8 +246,8 @@ def schedule(seed: int, keep: list[Any]) -> Simulation[GroupShard]:
 
 @pytest.mark.promise(
     "groups",
-    "On every schedule: one generation, no partition owned twice in it, no committed offset "
-    "lost, no request that waits forever; the group becomes stable when faults end",
+    "On every schedule: a group has one generation, no partition has two owners in it, no committed "
+    "offset is lost, and no request waits forever; the group becomes stable when the faults end",
 )
 def test_the_promises_of_classic_groups_hold_on_every_schedule(seeds: range) -> None:
     keep: list[Any] = []
@@ -256,8 +256,8 @@ def test_the_promises_of_classic_groups_hold_on_every_schedule(seeds: range) -> 
 
 @pytest.mark.promise(
     "groups",
-    "On every schedule: one generation, no partition owned twice in it, no committed offset "
-    "lost, no request that waits forever; the group becomes stable when faults end",
+    "On every schedule: a group has one generation, no partition has two owners in it, no committed "
+    "offset is lost, and no request waits forever; the group becomes stable when the faults end",
 )
 def test_a_schedule_is_the_same_every_time() -> None:
     def records(seed: int) -> list[StateRecord | None]:

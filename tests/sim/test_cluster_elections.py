@@ -239,13 +239,13 @@ def tell(world: World, error: Exception, replay: str) -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "On every schedule: one leader in an epoch, all in-sync replicas have every acknowledged "
-    "record, no epoch decreases, only the elected controller changes anything",
+    "On every schedule: each epoch has one leader, all in-sync replicas have every acknowledged record, "
+    "no epoch decreases, and only the elected controller changes metadata",
 )
 @pytest.mark.promise(
     "reassignment",
-    "The state of a replica never contradicts itself: checked after every unit test and between the steps "
-    "of the simulators",
+    "The state of a replica is always consistent: it is checked after every unit test and between the "
+    "steps of the simulators",
 )
 def test_every_schedule_of_a_cluster_keeps_the_promises(seeds: range) -> None:
     for seed in seeds:
@@ -347,7 +347,8 @@ SCENARIOS = (
 
 @pytest.mark.promise(
     "reassignment",
-    "A controller may die at any write to the metadata store: another takes over and completes the change",
+    "If a controller dies at any write to the metadata store, another broker takes over and completes "
+    "the change",
 )
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

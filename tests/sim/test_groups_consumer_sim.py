@@ -296,8 +296,8 @@ def schedule(seed: int, keep: list[Any], *, classic: bool) -> Simulation[GroupSh
 
 @pytest.mark.promise(
     "consumer groups",
-    "On every schedule no partition has two owners, no epoch decreases, and all partitions are "
-    "assigned in the end; also with classic members in the group",
+    "On every schedule no partition has two owners, no epoch decreases, and in the end all partitions "
+    "are assigned; also with classic members in the group",
 )
 def test_no_partition_is_worked_on_by_two_and_all_are_assigned_in_the_end(seeds: range) -> None:
     keep: list[Any] = []
@@ -306,8 +306,8 @@ def test_no_partition_is_worked_on_by_two_and_all_are_assigned_in_the_end(seeds:
 
 @pytest.mark.promise(
     "consumer groups",
-    "On every schedule no partition has two owners, no epoch decreases, and all partitions are "
-    "assigned in the end; also with classic members in the group",
+    "On every schedule no partition has two owners, no epoch decreases, and in the end all partitions "
+    "are assigned; also with classic members in the group",
 )
 def test_groups_migrate_with_members_of_both_protocols_and_keep_the_promise(seeds: range) -> None:
     keep: list[Any] = []

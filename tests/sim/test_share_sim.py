@@ -249,7 +249,7 @@ class World:
 
 @pytest.mark.promise(
     "share groups",
-    "On every schedule no record is lost, with two members, or delivered more often than allowed",
+    "On every schedule no record is lost, held by two members at once, or delivered more often than allowed",
 )
 def test_no_record_is_lost_or_with_two_members_or_delivered_too_often(seeds: range) -> None:
     for seed in seeds:
@@ -261,7 +261,7 @@ def test_no_record_is_lost_or_with_two_members_or_delivered_too_often(seeds: ran
 
 @pytest.mark.promise(
     "share groups",
-    "On every schedule no record is lost, with two members, or delivered more often than allowed",
+    "On every schedule no record is lost, held by two members at once, or delivered more often than allowed",
 )
 def test_the_state_after_any_crash_is_one_that_was_written() -> None:
     world = World(1)

@@ -11,7 +11,8 @@ _WORLDS_OF_A_SEED = 3  # they are small
 
 @pytest.mark.promise(
     "transactions",
-    "On every schedule: none is torn, none hangs, nothing is committed twice, no zombie commits",
+    "On every schedule: every transaction is atomic, none hangs, nothing is committed twice, and no "
+    "zombie producer commits",
 )
 def test_every_schedule_of_transactions_keeps_the_promises(seeds: range) -> None:
     for seed in seeds:

@@ -42,7 +42,8 @@ def copy(spark: SparkSession, bootstrap: str, checkpoint: Path) -> None:
 
 
 @pytest.mark.promise(
-    "demo", "Source and sink on Apache Kafka 4.1: a batch that is run again writes nothing twice"
+    "demo",
+    "The source and the sink work on Apache Kafka 4.1: a micro-batch that runs again writes nothing twice",
 )
 def test_a_copy_on_apache_kafka_whose_last_batches_are_run_again_has_each_record_once(
     spark: SparkSession, kafka: Kafka, tmp_path: Path

@@ -74,7 +74,7 @@ def rides(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 @pytest.mark.promise(
     "pipelines",
-    "A value in a query is compared as it is, also where it looks like an id: in patterns, lists, sets, "
+    "Values in a query are compared literally, even if they look like an id: in patterns, lists, sets, "
     "maps, options, binary literals and subqueries",
 )
 @pytest.mark.parametrize("change", CHANGES)
@@ -95,9 +95,7 @@ def test_a_changed_value_is_a_changed_query(
         assert decision(then, again).action == "keep"
 
 
-@pytest.mark.promise(
-    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
-)
+@pytest.mark.promise("pipelines", "An unchanged query keeps its state, whatever is random in its plan")
 @pytest.mark.parametrize("condition", ["rand() > 0.5", "uniform(1, 20) > id", "uuid() > car",
                                        "shuffle(tags)[0] = 'x'"])  # fmt: skip
 def test_a_seed_that_nobody_gave_is_no_change(spark: SparkSession, rides: DataFrame, condition: str) -> None:
@@ -138,7 +136,8 @@ def test_columns_that_become_rows_are_followed_to_their_source(spark: SparkSessi
 
 @pytest.mark.promise(
     "pipelines",
-    "A source with other columns is a change: a query that passes whole rows on is started again with them",
+    "A changed set of source columns is a change of the query: a query that passes whole rows on is "
+    "restarted with the new columns",
 )
 @pytest.mark.parametrize("kind", ["streaming table", "sink"])
 def test_other_columns_of_a_source_are_a_change(spark: SparkSession, tmp_path: Path, kind: str) -> None:

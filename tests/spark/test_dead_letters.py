@@ -42,11 +42,11 @@ def partitions(broker: PenstockBroker, topic: str) -> int | None:
         return None if found is None else found.partition_count
 
 
-@pytest.mark.promise("spark source", "The option `dead.letter.topic` does what its page says")
+@pytest.mark.promise("spark source", "The option `dead.letter.topic` works as documented")
 @pytest.mark.promise(
     "spark source",
-    "The dead-letter topic is created with the first letter, by one task or many at once, and no letter is "
-    "lost; if it cannot be created, the error says what to do",
+    "The dead-letter topic is created with the first dead letter, by one task or by many at once, and no "
+    "dead letter is lost; if it cannot be created, the error says what to do",
 )
 @pytest.mark.parametrize("broker_makes_topics", [True, False])
 def test_the_topic_is_made_with_the_first_letter(
@@ -75,8 +75,8 @@ def test_the_topic_is_made_with_the_first_letter(
 
 @pytest.mark.promise(
     "spark source",
-    "The dead-letter topic is created with the first letter, by one task or many at once, and no letter is "
-    "lost; if it cannot be created, the error says what to do",
+    "The dead-letter topic is created with the first dead letter, by one task or by many at once, and no "
+    "dead letter is lost; if it cannot be created, the error says what to do",
 )
 @pytest.mark.parametrize("broker_makes_topics", [True, False])
 def test_tasks_that_make_the_topic_at_the_same_time_lose_no_letter(broker_makes_topics: bool) -> None:
@@ -104,8 +104,8 @@ def test_tasks_that_make_the_topic_at_the_same_time_lose_no_letter(broker_makes_
 
 @pytest.mark.promise(
     "spark source",
-    "The dead-letter topic is created with the first letter, by one task or many at once, and no letter is "
-    "lost; if it cannot be created, the error says what to do",
+    "The dead-letter topic is created with the first dead letter, by one task or by many at once, and no "
+    "dead letter is lost; if it cannot be created, the error says what to do",
 )
 def test_a_topic_that_cannot_be_made_fails_the_query_with_what_to_do(spark: SparkSession) -> None:
     with PenstockBroker({"default.replication.factor": 3, "auto.create.topics.enable": False}) as broker:
@@ -123,8 +123,8 @@ def test_a_topic_that_cannot_be_made_fails_the_query_with_what_to_do(spark: Spar
         assert [letter.value for letter in broker.consume("numbers.dead")] == [b"poison"]
 
 
-@pytest.mark.promise("spark source", "The option `dead.letter.query` does what its page says")
-@pytest.mark.promise("spark source", "A dead letter says which query wrote it")
+@pytest.mark.promise("spark source", "The option `dead.letter.query` works as documented")
+@pytest.mark.promise("spark source", "A dead letter names the query that wrote it")
 def test_a_letter_says_which_query_wrote_it(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -143,7 +143,7 @@ def test_a_letter_says_which_query_wrote_it(
     assert told == [b"first", b"second", *(each.encode() for each in ids), None]
 
 
-@pytest.mark.promise("spark source", "A batch that runs again writes its dead letters again")
+@pytest.mark.promise("spark source", "A micro-batch that runs again writes its dead letters again")
 def test_a_batch_that_is_run_again_writes_its_letters_again(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

@@ -26,7 +26,8 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch is added to a Delta table once, also by two runs at a time and among other writers",
+    "A micro-batch is added to a Delta table once, also when two runs write it at the same time and "
+    "among other writers",
 )
 def test_a_query_appends_each_batch_once(spark: SparkSession, tmp_path: Path) -> None:
     table, source = tmp_path / "table", tmp_path / "in"
@@ -51,7 +52,7 @@ def test_a_query_appends_each_batch_once(spark: SparkSession, tmp_path: Path) ->
     assert delta.read(spark, str(table)).count() == 40
 
 
-@pytest.mark.promise("spark sinks", "An upsert keeps the last row of each key")
+@pytest.mark.promise("spark sinks", "An upsert keeps the last row for each key")
 def test_an_upsert_keeps_the_last_row_of_each_key(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     write = delta.writer(path, mode="upsert", key=["Id", "a b"], app_id="q", delete="s.op = 'd'")
@@ -70,7 +71,7 @@ def test_an_upsert_keeps_the_last_row_of_each_key(spark: SparkSession, tmp_path:
         batch([(None, "x", "u", 1)], 2)
 
 
-@pytest.mark.promise("spark sinks", "An upsert keeps the last row of each key")
+@pytest.mark.promise("spark sinks", "An upsert keeps the last row for each key")
 def test_the_order_columns_decide_which_row_is_last() -> None:
     rows = pa.table({"k": [1, 1, 2, 1], "at": [3, 9, 1, 9], "v": ["a", "b", "c", "d"]})
     by_position = delta.last_of_each_key(rows, ["k"])
@@ -127,7 +128,8 @@ def test_a_partitioned_table_is_partitioned(spark: SparkSession, tmp_path: Path)
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch is added to a Delta table once, also by two runs at a time and among other writers",
+    "A micro-batch is added to a Delta table once, also when two runs write it at the same time and "
+    "among other writers",
 )
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_a_commit_that_another_writer_was_before_is_tried_again(
@@ -161,7 +163,8 @@ def test_a_commit_that_another_writer_was_before_is_tried_again(
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch is added to a Delta table once, also by two runs at a time and among other writers",
+    "A micro-batch is added to a Delta table once, also when two runs write it at the same time and "
+    "among other writers",
 )
 def test_of_two_runs_of_one_batch_one_counts(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")

@@ -108,7 +108,7 @@ def test_ctrl_c_stops_everything_and_the_next_run_goes_on_until_every_flight_is_
         assert told[what] > 0, (what, told)
 
 
-@pytest.mark.promise("demo", "A replay with other settings, or a day that is not in the data, is refused")
+@pytest.mark.promise("demo", "A replay with other settings, or of a day that is not in the data, is rejected")
 def test_a_replay_with_other_settings_does_not_mix_with_the_one_that_is_there(data: Path) -> None:
     (data / "demo").mkdir(parents=True)
     (data / "demo" / "replay.json").write_text(
@@ -122,7 +122,7 @@ def test_a_replay_with_other_settings_does_not_mix_with_the_one_that_is_there(da
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.promise("demo", "A replay with other settings, or a day that is not in the data, is refused")
+@pytest.mark.promise("demo", "A replay with other settings, or of a day that is not in the data, is rejected")
 @pytest.mark.parametrize("day", ["2014-01-01", "yesterday"])
 def test_a_day_that_is_not_in_the_data_is_refused(data: Path, day: str) -> None:
     done = subprocess.run(

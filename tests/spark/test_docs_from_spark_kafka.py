@@ -17,7 +17,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "from-spark-kafka.md"
 
 
 @pytest.mark.promise(
-    "docs", "The programs of from-spark-kafka.md run, and a checkpoint says where its query ended"
+    "docs",
+    "The programs of from-spark-kafka.md run, and a checkpoint shows the offsets at which its query ended",
 )
 @pytest.mark.timeout(300)
 def test_the_copy_runs_and_its_checkpoint_says_where_it_ended(

@@ -25,8 +25,8 @@ RUN = Path(__file__).parents[2] / "examples" / "etl" / "run.py"
 
 @pytest.mark.promise(
     "connect",
-    "The ETL example: orders of PostgreSQL and customers of MariaDB go through topics and Spark (join, "
-    "windows) into Delta, Redis and a database, nothing missing and nothing twice",
+    "The ETL example: orders from PostgreSQL and customers from MariaDB go through topics and Spark "
+    "(join, windows) to Delta, Redis and a database, without missing or duplicate rows",
 )
 def test_the_results_are_what_the_databases_hold(
     database: Any, binlog_mariadb: Any, redis_server: Any, tmp_path: Path

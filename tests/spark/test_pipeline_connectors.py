@@ -45,8 +45,8 @@ def rows(project: Path, table: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.promise(
     "pipelines",
-    "`pipeline init --from postgres` makes a project whose connector `run` starts with its flows, and "
-    "`status` shows both",
+    "`pipeline init --from postgres` creates a project whose connector `run` starts together with its "
+    "flows, and `status` shows both",
 )
 def test_a_database_table_flows_into_tables(
     database: Any,

@@ -25,7 +25,7 @@ def run(spark, tmp_path: Path) -> Iterator[PipelineRun]:
     pipeline.drop()
 
 
-@pytest.mark.promise("pipelines", "An error in a project is one line with its position")
+@pytest.mark.promise("pipelines", "An error in a project is reported in one line with its position")
 @pytest.mark.parametrize(
     ("file", "text", "says"),
     [

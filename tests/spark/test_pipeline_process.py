@@ -129,7 +129,7 @@ def even(project: Path) -> list[int]:
 
 
 @pytest.mark.promise(
-    "pipelines", "A run continues from its checkpoints after kill -9; other terminals show and stop it"
+    "pipelines", "After kill -9 a run continues from its checkpoints; other terminals can show and stop it"
 )
 def test_a_killed_run_goes_on_from_its_checkpoints_and_other_terminals_see_and_stop_it(project: Path):
     for first in range(0, ROWS, 100):
@@ -204,7 +204,7 @@ def counted():
 
 
 @pytest.mark.promise(
-    "pipelines", "`run --once` does not continue with state that does not fit, and records what it ran"
+    "pipelines", "`run --once` rejects state that does not fit the query, and records what it ran"
 )
 def test_once_goes_on_only_with_state_that_fits(project: Path):
     once = ("run", str(project), "--once", "--master", "local[2]")

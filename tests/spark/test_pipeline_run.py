@@ -153,8 +153,8 @@ def click(number: int, who: str, second: int) -> dict[str, object]:
 
 @pytest.mark.promise(
     "pipelines",
-    "A change that fits the state is applied immediately; another stays pending until it is applied, while "
-    "the old version runs",
+    "A change that fits the state is applied immediately; any other change stays pending until it is "
+    "applied, while the old version keeps running",
 )
 def test_a_change_that_fits_the_state_is_applied_at_once_and_one_that_does_not_waits_for_agreement(
     spark, tmp_path: Path
@@ -229,8 +229,8 @@ def sums():
 
 @pytest.mark.promise(
     "pipelines",
-    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
-    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+    "State is kept only for a query that gives the same results with it as a fresh run: a test changes "
+    "each expression of generated queries in turn, and expects a rebuild or the same results",
 )
 def test_another_window_or_function_beneath_an_aggregation_is_not_taken_for_one_that_fits(
     spark, tmp_path: Path
@@ -275,8 +275,9 @@ def test_another_window_or_function_beneath_an_aggregation_is_not_taken_for_one_
 
 @pytest.mark.promise(
     "pipelines",
-    "A flow that was removed leaves its table and checkpoint, and the plan says where; when it comes back, "
-    "its state is kept only for the query that built it. State of which nothing is recorded fits nothing",
+    "A removed flow leaves its table and checkpoint, and the plan says where; if the flow is added "
+    "again, its state is kept only for the query that built it. State without a recorded query fits no "
+    "query",
 )
 @pytest.mark.promise("pipelines", "A restarted flow shows its progress before new data arrives")
 def test_state_that_waited_while_its_flow_was_removed_or_unrecorded_fits_only_the_query_it_was_built_by(

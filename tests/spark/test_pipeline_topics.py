@@ -81,7 +81,7 @@ def _progress(penstock: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.promise(
-    "pipelines", "A source is the same by the id of its cluster, whatever addresses its brokers have"
+    "pipelines", "Sources are identified by the id of their cluster, whatever the addresses of its brokers"
 )
 def test_another_address_of_the_same_cluster_keeps_checkpoint_and_table(spark, penstock, tmp_path: Path):
     penstock.create_topic("orders")
@@ -119,8 +119,8 @@ def offsets():
 
 @pytest.mark.promise(
     "pipelines",
-    "A flow that is rebuilt with another topic keeps no offsets of the topic before in its consumer group, "
-    "and the plan names the group of a flow that was removed",
+    "A flow that is rebuilt with another topic keeps no offsets of the previous topic in its consumer "
+    "group, and the plan names the consumer group of a removed flow",
 )
 def test_the_group_of_a_flow_has_only_the_topics_that_it_reads(spark, penstock, tmp_path: Path):
     for topic in ("before", "after"):
@@ -219,7 +219,7 @@ def from_files():
             run.drop()
 
 
-@pytest.mark.promise("pipelines", "A sink of format delta needs no jar")
+@pytest.mark.promise("pipelines", "A sink with format delta needs no jar")
 def test_a_sink_of_format_delta_needs_no_jar(spark, tmp_path: Path):
     from penstock.spark import delta
 

@@ -22,7 +22,7 @@ print("rows:", spark.read.format("penstock").options(**options).load().count())
 """
 
 
-@pytest.mark.promise("spark source", 'A script finds `format("penstock")` whatever `python3` the PATH has')
+@pytest.mark.promise("spark source", '`format("penstock")` works whatever `python3` the PATH contains')
 def test_a_script_finds_the_source_whatever_python3_the_path_has(tmp_path: Path) -> None:
     script, elsewhere = tmp_path / "job.py", tmp_path / "bin"
     script.write_text(SCRIPT)

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.timeout(420)
 
 
 @pytest.mark.promise(
-    "access", "A password in Spark's options is in no plan, checkpoint, event log or page of its UI"
+    "access",
+    "A password in Spark's options appears in no query plan, checkpoint, event log or page of Spark's UI",
 )
 def test_no_plan_checkpoint_or_page_of_spark_has_the_password(tmp_path: Path) -> None:
     up = SecureUp(tmp_path, "--no-registry")

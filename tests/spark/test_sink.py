@@ -60,8 +60,8 @@ def write_lines(directory: Path, name: str, lines: list[str]) -> None:
 
 @pytest.mark.promise(
     "spark sinks",
-    "Columns reach their records; keys go to the partitions that Java's clients choose; rows of a task "
-    "keep their order",
+    "Columns become the parts of a record; keys go to the partitions that Java's clients choose; the "
+    "rows of a task keep their order",
 )
 def test_all_columns_reach_their_records(spark: SparkSession, penstock: PenstockBroker) -> None:
     penstock.create_topic("a", partitions=3)
@@ -108,7 +108,7 @@ def test_the_topic_option_comes_before_the_topic_column(
     assert [r.value for r in penstock.consume("option")] == [b"v"]
 
 
-@pytest.mark.promise("spark sinks", "The option `timestampColumn` does what its page says")
+@pytest.mark.promise("spark sinks", "The option `timestampColumn` works as documented")
 def test_records_have_the_time_that_a_column_says(spark: SparkSession, penstock: PenstockBroker) -> None:
     penstock.create_topic("timed")
     rows = spark.sql(
@@ -130,8 +130,8 @@ def test_records_have_the_time_that_a_column_says(spark: SparkSession, penstock:
 
 @pytest.mark.promise(
     "spark sinks",
-    "Columns reach their records; keys go to the partitions that Java's clients choose; rows of a task "
-    "keep their order",
+    "Columns become the parts of a record; keys go to the partitions that Java's clients choose; the "
+    "rows of a task keep their order",
 )
 def test_keys_go_to_the_partitions_that_javas_producer_would_choose(
     spark: SparkSession, penstock: PenstockBroker
@@ -149,8 +149,8 @@ def test_keys_go_to_the_partitions_that_javas_producer_would_choose(
 
 @pytest.mark.promise(
     "spark sinks",
-    "Columns reach their records; keys go to the partitions that Java's clients choose; rows of a task "
-    "keep their order",
+    "Columns become the parts of a record; keys go to the partitions that Java's clients choose; the "
+    "rows of a task keep their order",
 )
 def test_rows_of_a_task_keep_their_order_in_each_partition(
     spark: SparkSession, penstock: PenstockBroker
@@ -180,7 +180,8 @@ def test_more_than_the_producer_may_hold_goes_through(spark: SparkSession, penst
 
 
 @pytest.mark.promise(
-    "spark sinks", "What cannot be written, and a cluster that cannot be reached, is an error that says so"
+    "spark sinks",
+    "Rows that cannot be written and a cluster that cannot be reached cause an error with the reason",
 )
 @pytest.mark.parametrize(
     ("schema", "options", "says"),
@@ -230,7 +231,8 @@ def test_spark_shows_what_the_sink_refuses(spark: SparkSession, penstock: Pensto
 
 
 @pytest.mark.promise(
-    "spark sinks", "What cannot be written, and a cluster that cannot be reached, is an error that says so"
+    "spark sinks",
+    "Rows that cannot be written and a cluster that cannot be reached cause an error with the reason",
 )
 def test_rows_without_a_topic_or_with_an_impossible_partition_fail_the_write(
     spark: SparkSession, penstock: PenstockBroker
@@ -264,7 +266,8 @@ def test_a_missing_topic_is_named(spark: SparkSession, penstock: PenstockBroker)
 
 
 @pytest.mark.promise(
-    "spark sinks", "What cannot be written, and a cluster that cannot be reached, is an error that says so"
+    "spark sinks",
+    "Rows that cannot be written and a cluster that cannot be reached cause an error with the reason",
 )
 def test_an_unreachable_cluster_is_an_error_within_its_timeout(spark: SparkSession) -> None:
     df = spark.range(1).selectExpr("cast(id as string) as value")
@@ -282,7 +285,8 @@ def test_an_unreachable_cluster_is_an_error_within_its_timeout(spark: SparkSessi
 
 
 @pytest.mark.promise(
-    "spark sinks", "A batch that is run again writes nothing, and operators before the sink keep their state"
+    "spark sinks",
+    "A micro-batch that runs again writes nothing, and operators before the sink keep their state",
 )
 def test_a_stream_is_copied_exactly_once_over_restarts(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -298,7 +302,8 @@ def test_a_stream_is_copied_exactly_once_over_restarts(
 
 
 @pytest.mark.promise(
-    "spark sinks", "A batch that is run again writes nothing, and operators before the sink keep their state"
+    "spark sinks",
+    "A micro-batch that runs again writes nothing, and operators before the sink keep their state",
 )
 def test_a_batch_that_is_run_again_writes_nothing(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -321,7 +326,8 @@ def test_a_batch_that_is_run_again_writes_nothing(
 
 
 @pytest.mark.promise(
-    "spark sinks", "A batch that is run again writes nothing, and operators before the sink keep their state"
+    "spark sinks",
+    "A micro-batch that runs again writes nothing, and operators before the sink keep their state",
 )
 def test_a_stateful_query_keeps_its_state_when_a_batch_is_run_again(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -346,8 +352,8 @@ def test_a_stateful_query_keeps_its_state_when_a_batch_is_run_again(
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 def test_a_batch_cut_into_other_tasks_fails_and_doubles_nothing(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -393,7 +399,7 @@ def test_a_batch_cut_into_other_tasks_fails_and_doubles_nothing(
 # ---- batch writes, exactly once ----
 
 
-@pytest.mark.promise("spark sinks", "`foreachBatch` writes to several topics, once in each")
+@pytest.mark.promise("spark sinks", "`foreachBatch` can write to several topics, once to each")
 def test_what_foreach_batch_writes_to_two_topics_counts_once_in_each(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

@@ -117,8 +117,8 @@ def wait_until(condition: object, app: App, home: Path, *, timeout: float = 120.
 
 @pytest.mark.promise(
     "spark sinks",
-    "A topic that is copied to a topic and to Delta tables is there exactly once, in the order of each "
-    "key, after kills of drivers, workers and brokers (21 of them in `make test-long`)",
+    "A topic copied to a topic and to Delta tables is there exactly once, in order for each key, after "
+    "kills of drivers, workers and brokers (21 kills in `make test-long`)",
 )
 @pytest.mark.slow
 @pytest.mark.repeated

@@ -53,7 +53,9 @@ def batches(view: MarksView, query: str = "q") -> tuple[dict[int, int], dict[int
 
 
 @pytest.mark.promise(
-    "spark sinks", "A mark counts when its transaction is committed, whatever others have open"
+    "spark sinks",
+    "A mark of a finished task counts once its transaction is committed, whatever other transactions are "
+    "open",
 )
 def test_a_committed_mark_counts_although_another_task_writes_before_it() -> None:
     log = Log().mark(1, "q", 0, 7).mark(2, "q", 1, 7).end(2, "commit")
@@ -106,7 +108,9 @@ def test_marks_are_the_same_however_the_log_is_cut_into_fetches(seed: int) -> No
 
 
 @pytest.mark.promise(
-    "spark sinks", "A mark counts when its transaction is committed, whatever others have open"
+    "spark sinks",
+    "A mark of a finished task counts once its transaction is committed, whatever other transactions are "
+    "open",
 )
 def test_the_reader_makes_its_topic_and_reads_on(penstock: PenstockBroker) -> None:
     settings = {"bootstrap.servers": penstock.bootstrap}
@@ -137,7 +141,8 @@ def test_the_reader_makes_its_topic_and_reads_on(penstock: PenstockBroker) -> No
 
 
 @pytest.mark.promise(
-    "spark sinks", "Of two attempts of a task only the later can commit; the other fails with a clear error"
+    "spark sinks",
+    "If two attempts of a task run, only the later one can commit; the other fails with a clear error",
 )
 def test_of_two_attempts_of_a_task_only_the_later_can_commit(penstock: PenstockBroker) -> None:
     penstock.create_topic("out")
@@ -222,8 +227,8 @@ def test_a_task_that_is_tried_again_in_one_run_writes_nothing(penstock: Penstock
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 def test_a_batch_written_in_part_is_completed_by_the_next_run(penstock: PenstockBroker) -> None:
     query = Query(penstock)
@@ -245,8 +250,8 @@ def test_a_batch_written_in_part_is_completed_by_the_next_run(penstock: Penstock
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 def test_a_driver_that_dies_before_it_commits_what_is_prepared_loses_nothing(
     penstock: PenstockBroker,
@@ -263,8 +268,8 @@ def test_a_driver_that_dies_before_it_commits_what_is_prepared_loses_nothing(
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 def test_fewer_tasks_than_were_written_commit_nothing(penstock: PenstockBroker) -> None:
     query = Query(penstock)
@@ -284,8 +289,8 @@ def test_fewer_tasks_than_were_written_commit_nothing(penstock: PenstockBroker) 
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 def test_other_rows_than_were_written_are_refused(penstock: PenstockBroker) -> None:
     query = Query(penstock)
@@ -299,8 +304,8 @@ def test_other_rows_than_were_written_are_refused(penstock: PenstockBroker) -> N
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 def test_as_many_rows_that_are_others_are_refused(penstock: PenstockBroker) -> None:
     """Rows that have moved from one task to another would be lost there, and doubled here."""
@@ -316,8 +321,8 @@ def test_as_many_rows_that_are_others_are_refused(penstock: PenstockBroker) -> N
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 @pytest.mark.parametrize(
     ("change", "same"),
@@ -337,8 +342,8 @@ def test_rows_are_known_by_their_keys_and_by_all_that_they_have(change: Any, sam
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 @pytest.mark.parametrize("keyed", ["by one key", "by their own keys", "by no key"])
 def test_rows_that_have_swapped_their_values_are_others(keyed: str) -> None:
@@ -373,8 +378,8 @@ def test_a_mark_of_an_earlier_version_is_compared_as_far_as_it_says() -> None:
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch that was written in part and has other values now fails, so that no batch is half of one "
-    "version of a query and half of another",
+    "A micro-batch that was written in part and now has other values fails, so that no micro-batch comes "
+    "half from one version of a query and half from another",
 )
 def test_other_values_of_the_same_keys_are_refused(penstock: PenstockBroker) -> None:
     query = Query(penstock)
@@ -393,8 +398,8 @@ def test_other_values_of_the_same_keys_are_refused(penstock: PenstockBroker) -> 
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch written in part is completed, all or nothing; cut into other tasks it fails, and nothing is "
-    "lost or doubled",
+    "A micro-batch that was written in part is completed; if it is split into other tasks it fails, and "
+    "nothing is lost or duplicated",
 )
 def test_tasks_with_rows_of_one_key_are_known_by_their_values(penstock: PenstockBroker) -> None:
     """Cut otherwise, 3 would be doubled, and 2 lost."""
@@ -407,8 +412,8 @@ def test_tasks_with_rows_of_one_key_are_known_by_their_values(penstock: Penstock
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch that was written in part and has other values now fails, so that no batch is half of one "
-    "version of a query and half of another",
+    "A micro-batch that was written in part and now has other values fails, so that no micro-batch comes "
+    "half from one version of a query and half from another",
 )
 @pytest.mark.parametrize("check", ["keys", "off"])
 def test_where_values_are_not_compared_the_version_of_the_query_is(
@@ -464,8 +469,8 @@ def test_a_prepared_task_whose_transaction_is_gone_fails_its_batch(penstock: Pen
 
 @pytest.mark.promise(
     "spark sinks",
-    "Where a transaction of such a batch has ended too soon, the others count, and the next run has only "
-    "the rest to write",
+    "If one transaction of such a micro-batch ended too early, the others count, and the next run writes "
+    "only the rest",
 )
 def test_what_is_still_open_counts_although_another_transaction_has_ended_too_soon(
     penstock: PenstockBroker,
@@ -494,7 +499,7 @@ def test_what_is_still_open_counts_although_another_transaction_has_ended_too_so
     assert query.written() == "abcdefgh"
 
 
-@pytest.mark.promise("spark sinks", "A checkpoint older than what was written is refused")
+@pytest.mark.promise("spark sinks", "A checkpoint that is older than what was written is rejected")
 def test_a_task_of_an_earlier_batch_is_left_over(penstock: PenstockBroker) -> None:
     query = Query(penstock)
     query.task("r1", 0, "a", batch=1)
@@ -505,8 +510,8 @@ def test_a_task_of_an_earlier_batch_is_left_over(penstock: PenstockBroker) -> No
 
 @pytest.mark.promise(
     "spark sinks",
-    "Batch writes without `txnAppId`, as INSERT … VALUES, leave no marks that others have to read, and "
-    "none for longer than a day",
+    "Batch writes without `txnAppId`, such as INSERT … VALUES, leave no marks that others have to read, "
+    "and none for longer than a day",
 )
 def test_writes_without_a_name_leave_nothing_that_others_have_to_read(penstock: PenstockBroker) -> None:
     """Such as INSERT … VALUES: each would leave a mark forever, which every task of every query reads."""
@@ -533,8 +538,8 @@ def test_writes_without_a_name_leave_nothing_that_others_have_to_read(penstock: 
 
 @pytest.mark.promise(
     "spark sinks",
-    "Batch writes without `txnAppId`, as INSERT … VALUES, leave no marks that others have to read, and "
-    "none for longer than a day",
+    "Batch writes without `txnAppId`, such as INSERT … VALUES, leave no marks that others have to read, "
+    "and none for longer than a day",
 )
 def test_a_write_without_a_name_reads_no_marks_of_others(penstock: PenstockBroker) -> None:
     settings = {"bootstrap.servers": penstock.bootstrap}

@@ -36,13 +36,13 @@ def deaf_port() -> Iterator[int]:
 
 @pytest.mark.promise(
     "spark source",
-    "The options `kafka.bootstrap.servers`, `kafka.default.api.timeout.ms` and `kafka.request.timeout.ms` "
-    "do what their page says",
+    "The options `kafka.bootstrap.servers`, `kafka.default.api.timeout.ms` and "
+    "`kafka.request.timeout.ms` work as documented",
 )
 @pytest.mark.promise(
     "spark source",
-    "Brokers that restart and leaders that move are followed; one that does not answer is an error within "
-    "the timeout",
+    "A query continues when brokers restart and leaders move; a broker that does not respond causes an "
+    "error within the timeout",
 )
 def test_an_unreachable_broker_is_an_error_within_the_timeout(
     spark: SparkSession, tmp_path: Path, deaf_port: int
@@ -71,8 +71,8 @@ def test_an_unreachable_broker_is_an_error_within_the_timeout(
 
 @pytest.mark.promise(
     "spark source",
-    "Brokers that restart and leaders that move are followed; one that does not answer is an error within "
-    "the timeout",
+    "A query continues when brokers restart and leaders move; a broker that does not respond causes an "
+    "error within the timeout",
 )
 def test_a_broker_that_comes_back_is_read_on(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -91,8 +91,8 @@ def test_a_broker_that_comes_back_is_read_on(
 
 @pytest.mark.promise(
     "spark source",
-    "Brokers that restart and leaders that move are followed; one that does not answer is an error within "
-    "the timeout",
+    "A query continues when brokers restart and leaders move; a broker that does not respond causes an "
+    "error within the timeout",
 )
 def test_leaders_that_move_are_followed(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -132,12 +132,14 @@ def lost_and_accepted(
 
 @pytest.mark.promise(
     "spark source",
-    "With `failOnDataLoss=false` a query continues after retention or DeleteRecords overtook it",
+    "With `failOnDataLoss=false` a query continues after retention or DeleteRecords deleted records "
+    "before it read them",
 )
-@pytest.mark.promise("spark source", "The option `failOnDataLoss` does what its page says")
+@pytest.mark.promise("spark source", "The option `failOnDataLoss` works as documented")
 @pytest.mark.promise(
     "spark source",
-    "Deleted records fail the query with what to do, or are skipped with `failOnDataLoss=false`",
+    "Deleted records fail the query with an error that says what to do, or are skipped with "
+    "`failOnDataLoss=false`",
 )
 def test_retention_that_overtakes_the_reader(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -160,7 +162,8 @@ def test_retention_that_overtakes_the_reader(
 )
 @pytest.mark.promise(
     "spark source",
-    "Deleted records fail the query with what to do, or are skipped with `failOnDataLoss=false`",
+    "Deleted records fail the query with an error that says what to do, or are skipped with "
+    "`failOnDataLoss=false`",
 )
 def test_a_topic_deleted_and_made_again_between_two_runs(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -183,7 +186,8 @@ def test_a_topic_deleted_and_made_again_between_two_runs(
 )
 @pytest.mark.promise(
     "spark source",
-    "Deleted records fail the query with what to do, or are skipped with `failOnDataLoss=false`",
+    "Deleted records fail the query with an error that says what to do, or are skipped with "
+    "`failOnDataLoss=false`",
 )
 def test_a_topic_that_is_gone(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     penstock.create_topic("kept")
@@ -206,7 +210,8 @@ def test_a_topic_that_is_gone(spark: SparkSession, penstock: PenstockBroker, tmp
 )
 @pytest.mark.promise(
     "spark source",
-    "Deleted records fail the query with what to do, or are skipped with `failOnDataLoss=false`",
+    "Deleted records fail the query with an error that says what to do, or are skipped with "
+    "`failOnDataLoss=false`",
 )
 @pytest.mark.parametrize("accepted", [False, True])
 def test_a_topic_made_again_under_a_running_query_is_known_by_its_id(
@@ -242,7 +247,9 @@ def test_a_topic_made_again_under_a_running_query_is_known_by_its_id(
 @pytest.mark.promise(
     "spark source", "With `failOnDataLoss=false` a query continues with the checkpoint of another topic"
 )
-@pytest.mark.promise("spark source", "A checkpoint of another topic or source is refused with what to do")
+@pytest.mark.promise(
+    "spark source", "A checkpoint of another topic or source is rejected with an error that says what to do"
+)
 def test_a_checkpoint_of_another_topic(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     for topic in ("first", "second"):
         penstock.create_topic(topic)
@@ -259,7 +266,9 @@ def test_a_checkpoint_of_another_topic(spark: SparkSession, penstock: PenstockBr
     assert collected.values == ["second"]
 
 
-@pytest.mark.promise("spark source", "A checkpoint of another topic or source is refused with what to do")
+@pytest.mark.promise(
+    "spark source", "A checkpoint of another topic or source is rejected with an error that says what to do"
+)
 def test_a_checkpoint_of_another_source(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

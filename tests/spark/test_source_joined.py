@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.promise("streams", "Example: stream-table join")
-@pytest.mark.promise("demo", "A topic that a stream is joined with is re-read for each batch")
+@pytest.mark.promise("demo", "A topic that a stream is joined with is re-read for each micro-batch")
 @pytest.mark.parametrize("how", ["broadcast", "merge"])
 def test_each_batch_of_a_stream_sees_the_table_as_it_is_then(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path, how: str

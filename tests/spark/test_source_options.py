@@ -140,12 +140,12 @@ READS: dict[str, tuple[dict[str, object], dict[tuple[str, int], range]]] = {
     "spark source",
     "The options `subscribe`, `assign`, `startingOffsets`, `startingOffsetsByTimestamp`, "
     "`startingTimestamp`, `startingOffsetsByTimestampStrategy`, `endingOffsets`, "
-    "`endingOffsetsByTimestamp` and `endingTimestamp` do what their page says",
+    "`endingOffsetsByTimestamp` and `endingTimestamp` work as documented",
 )
 @pytest.mark.promise(
     "spark source",
-    "A script for Spark's Kafka source runs by changing the word in `format`; columns, options and their "
-    "rules are the same",
+    "A program for Spark's Kafka source runs after only the word in `format` is changed; columns, "
+    "options and their rules are the same",
 )
 @pytest.mark.parametrize("option", READS)
 def test_a_batch_reads_what_its_options_say(spark: SparkSession, shared: PenstockBroker, option: str) -> None:
@@ -157,8 +157,8 @@ def test_a_batch_reads_what_its_options_say(spark: SparkSession, shared: Penstoc
 
 @pytest.mark.promise(
     "spark source",
-    "A script for Spark's Kafka source runs by changing the word in `format`; columns, options and their "
-    "rules are the same",
+    "A program for Spark's Kafka source runs after only the word in `format` is changed; columns, "
+    "options and their rules are the same",
 )
 def test_the_columns_are_those_of_sparks_source(spark: SparkSession, shared: PenstockBroker) -> None:
     frame = read(spark, shared, {"subscribe": "orders"})
@@ -175,7 +175,7 @@ def test_the_columns_are_those_of_sparks_source(spark: SparkSession, shared: Pen
     assert (nothing.key, nothing.value) == (None, None)
 
 
-@pytest.mark.promise("spark source", "The option `includeHeaders` does what its page says")
+@pytest.mark.promise("spark source", "The option `includeHeaders` works as documented")
 def test_include_headers(spark: SparkSession, shared: PenstockBroker) -> None:
     frame = read(spark, shared, {"subscribe": "orders", "includeHeaders": "true"})
     assert frame.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
@@ -196,24 +196,28 @@ def tasks_of(spark: SparkSession, shared: PenstockBroker, options: dict[str, obj
     return sorted(row["count"] for row in found)
 
 
-@pytest.mark.promise("spark source", "The option `minPartitions` does what its page says")
-@pytest.mark.promise("spark source", "Tasks cover every offset of a batch once, however they are split")
+@pytest.mark.promise("spark source", "The option `minPartitions` works as documented")
+@pytest.mark.promise(
+    "spark source", "The tasks of a micro-batch read every offset exactly once, however the offsets are split"
+)
 def test_min_partitions(spark: SparkSession, shared: PenstockBroker) -> None:
     assert tasks_of(spark, shared, {}) == [5, 10]
     assert tasks_of(spark, shared, {"minPartitions": 6}) == [2, 2, 2, 3, 3, 3]
 
 
-@pytest.mark.promise("spark source", "The option `maxRecordsPerPartition` does what its page says")
-@pytest.mark.promise("spark source", "Tasks cover every offset of a batch once, however they are split")
+@pytest.mark.promise("spark source", "The option `maxRecordsPerPartition` works as documented")
+@pytest.mark.promise(
+    "spark source", "The tasks of a micro-batch read every offset exactly once, however the offsets are split"
+)
 def test_max_records_per_partition(spark: SparkSession, shared: PenstockBroker) -> None:
     assert tasks_of(spark, shared, {"maxRecordsPerPartition": 4}) == [2, 3, 3, 3, 4]
 
 
-@pytest.mark.promise("spark source", "The option `kafka.isolation.level` does what its page says")
+@pytest.mark.promise("spark source", "The option `kafka.isolation.level` works as documented")
 @pytest.mark.promise(
     "spark source",
-    "Records of aborted and open transactions are not read by default; a checkpoint inside an "
-    "open transaction waits for its end",
+    "Records of aborted and open transactions are not read by default; a query whose checkpoint is "
+    "inside an open transaction waits until it ends",
 )
 def test_isolation_level(spark: SparkSession, penstock: PenstockBroker) -> None:
     penstock.create_topic("paid")
@@ -227,7 +231,7 @@ def test_isolation_level(spark: SparkSession, penstock: PenstockBroker) -> None:
     assert offsets_read(read(spark, penstock, nothing)) == {}
 
 
-@pytest.mark.promise("spark source", "The option `failOnDataLoss` does what its page says")
+@pytest.mark.promise("spark source", "The option `failOnDataLoss` works as documented")
 def test_fail_on_data_loss(spark: SparkSession, penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     penstock.produce("t", [str(index) for index in range(6)])
@@ -240,8 +244,10 @@ def test_fail_on_data_loss(spark: SparkSession, penstock: PenstockBroker) -> Non
     assert offsets_read(read(spark, penstock, {**options, "failOnDataLoss": "false"})) == {("t", 0): [4, 5]}
 
 
-@pytest.mark.promise("spark source", "The option `maxOffsetsPerTrigger` does what its page says")
-@pytest.mark.promise("spark source", "Limits hold, and `availableNow` ends at what was there")
+@pytest.mark.promise("spark source", "The option `maxOffsetsPerTrigger` works as documented")
+@pytest.mark.promise(
+    "spark source", "Limits are kept, and `availableNow` ends at the records that existed when it started"
+)
 def test_max_offsets_per_trigger(spark: SparkSession, shared: PenstockBroker, tmp_path: Path) -> None:
     collected = Collected()
     run_available(
@@ -252,9 +258,11 @@ def test_max_offsets_per_trigger(spark: SparkSession, shared: PenstockBroker, tm
 
 
 @pytest.mark.promise(
-    "spark source", "The options `minOffsetsPerTrigger` and `maxTriggerDelay` do what their page says"
+    "spark source", "The options `minOffsetsPerTrigger` and `maxTriggerDelay` work as documented"
 )
-@pytest.mark.promise("spark source", "Limits hold, and `availableNow` ends at what was there")
+@pytest.mark.promise(
+    "spark source", "Limits are kept, and `availableNow` ends at the records that existed when it started"
+)
 def test_min_offsets_per_trigger_and_max_trigger_delay(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -296,7 +304,7 @@ def test_min_offsets_per_trigger_and_max_trigger_delay(
         assert collected.sizes == [6, 1]
 
 
-@pytest.mark.promise("spark source", "The option `startingOffsets` does what its page says")
+@pytest.mark.promise("spark source", "The option `startingOffsets` works as documented")
 def test_starting_offsets_latest_in_a_stream(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -361,11 +369,10 @@ WRONG: dict[str, tuple[dict[str, object], str]] = {
 }
 
 
+@pytest.mark.promise("spark source", "The option `startingOffsetsByTimestampStrategy` works as documented")
 @pytest.mark.promise(
-    "spark source", "The option `startingOffsetsByTimestampStrategy` does what its page says"
-)
-@pytest.mark.promise(
-    "spark source", "Wrong options, missing topics and bad offset JSON are refused with what to do"
+    "spark source",
+    "Wrong options, missing topics and invalid offset JSON are rejected with an error that says what to do",
 )
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_input_is_refused_with_what_to_do(
@@ -385,7 +392,7 @@ def test_a_schema_cannot_be_given(spark: SparkSession, shared: PenstockBroker) -
     assert "no schema can be given" in failure(refused.value)
 
 
-@pytest.mark.promise("spark source", "The option `endingOffsets` does what its page says")
+@pytest.mark.promise("spark source", "The option `endingOffsets` works as documented")
 @pytest.mark.parametrize("option", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
 def test_a_stream_has_no_end(
     spark: SparkSession, shared: PenstockBroker, tmp_path: Path, option: str
@@ -414,8 +421,8 @@ counts = (
 
 @pytest.mark.promise(
     "spark source",
-    "A script for Spark's Kafka source runs by changing the word in `format`; columns, options and their "
-    "rules are the same",
+    "A program for Spark's Kafka source runs after only the word in `format` is changed; columns, "
+    "options and their rules are the same",
 )
 def test_a_script_for_sparks_source_runs_by_changing_one_word(
     spark: SparkSession, shared: PenstockBroker

@@ -60,7 +60,7 @@ def test_a_limit_does_not_bind_a_trigger_that_asks_for_all(penstock: PenstockBro
     source.stop()
 
 
-@pytest.mark.promise("spark source", "A batch that runs again reads the same range of offsets")
+@pytest.mark.promise("spark source", "A micro-batch that runs again reads the same range of offsets")
 def test_a_batch_is_read_again_the_same(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     penstock.produce("t", ["a", "b", "c"])
@@ -98,7 +98,7 @@ def test_a_topic_made_again_while_its_offsets_are_asked_for_is_not_taken_for_the
     source.stop()
 
 
-@pytest.mark.promise("spark source", "The option `partition.metadata.cache.ttl.ms` does what its page says")
+@pytest.mark.promise("spark source", "The option `partition.metadata.cache.ttl.ms` works as documented")
 def test_the_partitions_are_remembered_for_as_long_as_is_asked(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     often = reader(penstock, subscribe="t")
@@ -114,7 +114,7 @@ def test_the_partitions_are_remembered_for_as_long_as_is_asked(penstock: Penstoc
 
 @pytest.mark.promise(
     "spark source",
-    "The options `fetchOffset.numRetries` and `fetchOffset.retryIntervalMs` do what their page says",
+    "The options `fetchOffset.numRetries` and `fetchOffset.retryIntervalMs` work as documented",
 )
 def test_an_end_before_the_query_is_asked_for_again(penstock: PenstockBroker) -> None:
     """A leader that has just been elected may tell an older end than the one before."""
@@ -141,8 +141,8 @@ def test_an_end_before_the_query_is_asked_for_again(penstock: PenstockBroker) ->
 
 @pytest.mark.promise(
     "spark source",
-    "Records of aborted and open transactions are not read by default; a checkpoint inside an "
-    "open transaction waits for its end",
+    "Records of aborted and open transactions are not read by default; a query whose checkpoint is "
+    "inside an open transaction waits until it ends",
 )
 @pytest.mark.parametrize("lossy", ["true", "false"])
 def test_a_query_that_has_read_into_an_open_transaction_waits_for_its_end(
@@ -167,7 +167,7 @@ def test_a_query_that_has_read_into_an_open_transaction_waits_for_its_end(
     source.stop()
 
 
-@pytest.mark.promise("spark source", "The option `commitProgress` does what its page says")
+@pytest.mark.promise("spark source", "The option `commitProgress` works as documented")
 @pytest.mark.promise(
     "sql", "A push query has no consumer group; the group of a query that is terminated or dropped is deleted"
 )
@@ -186,7 +186,9 @@ def test_a_query_that_commits_no_progress_has_no_group(penstock: PenstockBroker,
     unnamed.stop()
 
 
-@pytest.mark.promise("spark source", "A missing topic is named with the one that is near")
+@pytest.mark.promise(
+    "spark source", "The error for a missing topic suggests the topic with the most similar name"
+)
 def test_a_topic_that_is_missing_is_told_with_the_one_that_is_near(penstock: PenstockBroker) -> None:
     penstock.create_topic("orders")
     with pytest.raises(NoSuchTopic, match=r"topic order, zzz does not exist at .*: did you mean orders\?"):
@@ -195,7 +197,7 @@ def test_a_topic_that_is_missing_is_told_with_the_one_that_is_near(penstock: Pen
         reader(penstock, subscribe="zzz").initialOffset()
 
 
-@pytest.mark.promise("spark source", "The option `kafkaConsumer.pollTimeoutMs` does what its page says")
+@pytest.mark.promise("spark source", "The option `kafkaConsumer.pollTimeoutMs` works as documented")
 def test_a_topic_deleted_under_a_task(penstock: PenstockBroker, caplog: pytest.LogCaptureFixture) -> None:
     penstock.create_topic("t")
     penstock.produce("t", ["a"])
@@ -212,7 +214,7 @@ def test_a_topic_deleted_under_a_task(penstock: PenstockBroker, caplog: pytest.L
     strict.stop()
 
 
-@pytest.mark.promise("spark source", "An accepted data loss is logged once")
+@pytest.mark.promise("spark source", "A data loss that `failOnDataLoss=false` accepts is logged once")
 def test_a_loss_that_is_accepted_is_told_once(
     penstock: PenstockBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,7 +251,7 @@ def test_an_option_without_effect_is_told(penstock: PenstockBroker, caplog: pyte
 
 @pytest.mark.promise(
     "spark source",
-    "The options `kafka.default.api.timeout.ms` and `kafka.request.timeout.ms` do what their page says",
+    "The options `kafka.default.api.timeout.ms` and `kafka.request.timeout.ms` work as documented",
 )
 def test_a_broker_that_hangs_is_given_up(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.promise(
     "spark source",
-    "New partitions and new topics of a pattern are read while a query runs; a restart goes on where the "
-    "checkpoint stands",
+    "New partitions and new topics that match a pattern are read while a query runs; a restarted query "
+    "continues from its checkpoint",
 )
 def test_records_new_partitions_and_a_restart(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -60,11 +60,11 @@ def test_records_new_partitions_and_a_restart(
     assert [bytes(row.value) for row in collected.batches[max(collected.batches)]] == [b"e"]
 
 
-@pytest.mark.promise("spark source", "The option `subscribePattern` does what its page says")
+@pytest.mark.promise("spark source", "The option `subscribePattern` works as documented")
 @pytest.mark.promise(
     "spark source",
-    "New partitions and new topics of a pattern are read while a query runs; a restart goes on where the "
-    "checkpoint stands",
+    "New partitions and new topics that match a pattern are read while a query runs; a restarted query "
+    "continues from its checkpoint",
 )
 def test_new_topics_of_a_pattern(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     collected = Collected()
@@ -78,7 +78,9 @@ def test_new_topics_of_a_pattern(spark: SparkSession, penstock: PenstockBroker, 
         assert collected.values == ["x", "y"]
 
 
-@pytest.mark.promise("spark source", "Limits hold, and `availableNow` ends at what was there")
+@pytest.mark.promise(
+    "spark source", "Limits are kept, and `availableNow` ends at the records that existed when it started"
+)
 def test_available_now_ends_at_what_was_there(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
 ) -> None:
@@ -102,11 +104,11 @@ def test_available_now_ends_at_what_was_there(
     assert again.values == ["too late"] * 3
 
 
-@pytest.mark.promise("spark source", "The option `kafka.isolation.level` does what its page says")
+@pytest.mark.promise("spark source", "The option `kafka.isolation.level` works as documented")
 @pytest.mark.promise(
     "spark source",
-    "Holes in offsets (compaction, aborted records, markers at the end of a partition) do not hold a batch "
-    "up",
+    "Gaps in the offsets (compaction, aborted records, markers at the end of a partition) do not stop a "
+    "query",
 )
 def test_transactions_and_their_markers(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -128,8 +130,8 @@ def test_transactions_and_their_markers(
 
 @pytest.mark.promise(
     "spark source",
-    "Holes in offsets (compaction, aborted records, markers at the end of a partition) do not hold a batch "
-    "up",
+    "Gaps in the offsets (compaction, aborted records, markers at the end of a partition) do not stop a "
+    "query",
 )
 def test_offsets_with_holes(spark: SparkSession, penstock: PenstockBroker, tmp_path: Path) -> None:
     penstock.create_topic(
@@ -165,7 +167,7 @@ def describe(broker: PenstockBroker, group: str) -> dict[tuple[str, int], tuple[
 
 @pytest.mark.promise(
     "spark source",
-    "A query is the consumer group of its name, and shows its lag; a group with members is left alone",
+    "A query appears as a consumer group with its name and lag; a group that has members is not changed",
 )
 def test_a_query_is_the_consumer_group_of_its_name(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -185,12 +187,10 @@ def test_a_query_is_the_consumer_group_of_its_name(
     assert describe(penstock, f"penstock-{name}") == {("t", 0): (5, 0), ("t", 1): (1, 0)}
 
 
-@pytest.mark.promise(
-    "spark source", "The options `groupIdPrefix` and `kafka.group.id` do what their page says"
-)
+@pytest.mark.promise("spark source", "The options `groupIdPrefix` and `kafka.group.id` work as documented")
 @pytest.mark.promise(
     "spark source",
-    "A query is the consumer group of its name, and shows its lag; a group with members is left alone",
+    "A query appears as a consumer group with its name and lag; a group that has members is not changed",
 )
 @pytest.mark.parametrize(
     ("options", "group"),
@@ -222,7 +222,7 @@ def test_a_query_without_a_name_is_the_group_of_its_id(
 
 @pytest.mark.promise(
     "spark source",
-    "A query is the consumer group of its name, and shows its lag; a group with members is left alone",
+    "A query appears as a consumer group with its name and lag; a group that has members is not changed",
 )
 def test_a_group_with_members_is_left_alone(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path

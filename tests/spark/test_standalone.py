@@ -47,8 +47,8 @@ CONF = {
 
 @pytest.mark.promise(
     "demo",
-    "`penstock pipeline run --master spark://…` on a standalone cluster, a master and two workers, copies "
-    "a topic exactly",
+    "`penstock pipeline run --master spark://…` copies a topic exactly on a standalone cluster with a "
+    "master and two workers",
 )
 @pytest.mark.timeout(400)
 def test_a_pipeline_on_a_standalone_cluster_copies_a_topic_exactly(

@@ -52,8 +52,8 @@ def reasons(then: DataFrame, now: DataFrame, spark: SparkSession) -> str:
 
 @pytest.mark.promise(
     "pipelines",
-    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
-    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+    "State is kept only for a query that gives the same results with it as a fresh run: a test changes "
+    "each expression of generated queries in turn, and expects a rebuild or the same results",
 )
 @pytest.mark.repeated
 def test_each_changed_expression_asks_for_a_rebuild_or_gives_what_a_fresh_run_gives(
@@ -96,8 +96,8 @@ def test_each_changed_expression_asks_for_a_rebuild_or_gives_what_a_fresh_run_gi
 
 @pytest.mark.promise(
     "pipelines",
-    "A change above the state, such as HAVING, rebuilds the table, whose rows were written by the query "
-    "before, unless the change says to keep them",
+    "A change after the stateful operator, such as HAVING, rebuilds the table, whose rows come from the "
+    "previous query, unless the change says to keep them",
 )
 def test_a_table_has_other_rows_after_a_change_above_its_state(
     spark: SparkSession, tmp_path: Path, one_partition: None
@@ -127,8 +127,8 @@ def rides(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 @pytest.mark.promise(
     "pipelines",
-    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
-    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+    "State is kept only for a query that gives the same results with it as a fresh run: a test changes "
+    "each expression of generated queries in turn, and expects a rebuild or the same results",
 )
 def test_a_python_function_beneath_the_state_counts_with_what_it_does(spark: SparkSession, rides: DataFrame):
     def counted(text: str) -> DataFrame:
@@ -153,8 +153,8 @@ def test_a_python_function_beneath_the_state_counts_with_what_it_does(spark: Spa
 
 @pytest.mark.promise(
     "pipelines",
-    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
-    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+    "State is kept only for a query that gives the same results with it as a fresh run: a test changes "
+    "each expression of generated queries in turn, and expects a rebuild or the same results",
 )
 def test_functions_that_keep_state_or_make_rows_count_with_what_they_do(
     spark: SparkSession, rides: DataFrame
@@ -179,8 +179,8 @@ def test_functions_that_keep_state_or_make_rows_count_with_what_they_do(
 
 @pytest.mark.promise(
     "pipelines",
-    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
-    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+    "State is kept only for a query that gives the same results with it as a fresh run: a test changes "
+    "each expression of generated queries in turn, and expects a rebuild or the same results",
 )
 def test_columns_of_one_name_are_told_apart(spark: SparkSession, rides: DataFrame, tmp_path: Path):
     (tmp_path / "more").mkdir()
@@ -196,8 +196,8 @@ def test_columns_of_one_name_are_told_apart(spark: SparkSession, rides: DataFram
 
 @pytest.mark.promise(
     "pipelines",
-    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
-    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+    "State is kept only for a query that gives the same results with it as a fresh run: a test changes "
+    "each expression of generated queries in turn, and expects a rebuild or the same results",
 )
 def test_literals_that_look_like_ids_are_told_apart(spark: SparkSession, rides: DataFrame):
     def of(condition: str) -> DataFrame:
@@ -207,9 +207,7 @@ def test_literals_that_look_like_ids_are_told_apart(spark: SparkSession, rides: 
     reasons(of("car = 'a@beef'"), of("car = 'a@cafe'"), spark)
 
 
-@pytest.mark.promise(
-    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
-)
+@pytest.mark.promise("pipelines", "An unchanged query keeps its state, whatever is random in its plan")
 def test_a_query_that_has_the_current_time_in_it_is_compared_as_a_whole(
     spark: SparkSession, rides: DataFrame
 ):
@@ -220,9 +218,7 @@ def test_a_query_that_has_the_current_time_in_it_is_compared_as_a_whole(
     assert "uses the current time and is compared as a whole" in said
 
 
-@pytest.mark.promise(
-    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
-)
+@pytest.mark.promise("pipelines", "An unchanged query keeps its state, whatever is random in its plan")
 def test_what_is_random_with_every_analysis_is_no_change(spark: SparkSession, rides: DataFrame):
     def some() -> DataFrame:
         some = rides.where(F.rand() > 0.5).sample(0.5)
@@ -233,8 +229,8 @@ def test_what_is_random_with_every_analysis_is_no_change(spark: SparkSession, ri
 
 @pytest.mark.promise(
     "pipelines",
-    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
-    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+    "State is kept only for a query that gives the same results with it as a fresh run: a test changes "
+    "each expression of generated queries in turn, and expects a rebuild or the same results",
 )
 def test_rows_and_tables_that_are_joined_count(spark: SparkSession, rides: DataFrame, tmp_path: Path):
     for name in ("one", "two"):
@@ -254,8 +250,8 @@ def test_rows_and_tables_that_are_joined_count(spark: SparkSession, rides: DataF
 
 @pytest.mark.promise(
     "pipelines",
-    "State is kept only for a query that gives with it what a fresh run gives: each expression of "
-    "generated queries is changed in turn, and the answer is a rebuild or the same results",
+    "State is kept only for a query that gives the same results with it as a fresh run: a test changes "
+    "each expression of generated queries in turn, and expects a rebuild or the same results",
 )
 def test_settings_that_change_what_expressions_give_count_and_others_do_not(
     spark: SparkSession, rides: DataFrame
@@ -281,8 +277,8 @@ def test_settings_that_change_what_expressions_give_count_and_others_do_not(
 
 @pytest.mark.promise(
     "spark sinks",
-    "A batch that was written in part and has other values now fails, so that no batch is half of one "
-    "version of a query and half of another",
+    "A micro-batch that was written in part and now has other values fails, so that no micro-batch comes "
+    "half from one version of a query and half from another",
 )
 @pytest.mark.parametrize(
     ("aggregate", "check"),

@@ -188,7 +188,7 @@ def test_what_fails_becomes_a_dead_letter(example: Run, penstock: PenstockBroker
 
 
 @pytest.mark.promise("streams", "Example: priorities")
-@pytest.mark.promise("spark source", "The option `priorityTopics` does what its page says")
+@pytest.mark.promise("spark source", "The option `priorityTopics` works as documented")
 @pytest.mark.promise("streams", "Urgent topics are served first, and the others are not starved")
 def test_urgent_records_are_served_first(example: Run) -> None:
     handled = [value for _, value in example("priorities").records("tickets.handled")]
@@ -231,7 +231,7 @@ def test_a_query_in_sql_is_answered_continuously(example: Run, penstock: Penstoc
     }
 
 
-@pytest.mark.promise("streams", "Every example runs, on its sample, and gives what it says")
+@pytest.mark.promise("streams", "Every example runs on its sample data and gives the documented result")
 def test_every_example_is_on_the_page_and_is_run_here() -> None:
     root = DIRECTORY.parents[1]
     page = (root / "docs" / "streams.md").read_text()

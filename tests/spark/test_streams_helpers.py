@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.mark.promise("streams", "Example: out-of-order and late records, side output")
 @pytest.mark.promise(
-    "streams", "Every record is in the result or in the topic of late ones, and none is in both"
+    "streams", "Every record is either in the result or in the topic of late records, never in both"
 )
 def test_every_record_is_counted_or_late_and_none_is_both(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -58,7 +58,7 @@ def test_every_record_is_counted_or_late_and_none_is_both(
     assert counted + late == Counter(map(window, times[:-1]))
 
 
-@pytest.mark.promise("streams", "A table has the newest value of each key that was not deleted")
+@pytest.mark.promise("streams", "A table has the latest value of each key that was not deleted")
 def test_a_table_is_the_newest_value_of_each_key_that_was_not_deleted(
     spark: SparkSession, penstock: PenstockBroker
 ) -> None:

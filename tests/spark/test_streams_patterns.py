@@ -42,8 +42,8 @@ def test_three_failed_logins_and_a_success(
 
 @pytest.mark.promise(
     "streams",
-    "Patterns are matched in order of event time, whatever order and batches records come in; what a batch "
-    "has begun, the next one continues, also after a restart",
+    "Patterns are matched in order of event time, whatever the order and the micro-batches in which "
+    "records arrive; a match that starts in one micro-batch continues in the next, also after a restart",
 )
 def test_a_stream_gives_what_a_batch_gives(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path

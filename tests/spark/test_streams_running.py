@@ -59,7 +59,7 @@ def test_a_request_is_answered_where_it_asks_to_be(
         assert ask("eve", "much", b"c") == (b'{"granted":false}', [("correlation-id", b"c")])
 
 
-@pytest.mark.promise("spark source", "The option `targetBatchDuration` does what its page says")
+@pytest.mark.promise("spark source", "The option `targetBatchDuration` works as documented")
 @pytest.mark.promise(
     "streams", "`targetBatchDuration` adapts the size of batches when processing becomes slower or faster"
 )

@@ -38,11 +38,12 @@ def send(broker: PenstockBroker, topic: str, *records: tuple[Any, Any]) -> None:
     assert producer.flush(30) == 0
 
 
-@pytest.mark.promise("spark source", "The options `value.schema` and `key.schema` do what their page says")
+@pytest.mark.promise("spark source", "The options `value.schema` and `key.schema` work as documented")
 @pytest.mark.promise(
     "spark source",
-    "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
-    "the same; what does not fit says why and hides no other",
+    "Plain JSON and CSV get typed columns without a registry; reading in blocks and record by record "
+    "gives the same result; a record that does not fit gets an error with the reason and does not affect "
+    "other records",
 )
 def test_json_text_has_the_columns_that_it_is_given(spark: SparkSession, broker: PenstockBroker) -> None:
     one = b"""{"id": 1, "price": 2, "at": "2024-05-01T12:00:00Z", "tags": ["x"],
@@ -68,12 +69,13 @@ def test_json_text_has_the_columns_that_it_is_given(spark: SparkSession, broker:
 @pytest.mark.promise(
     "spark source",
     "The options `value.delimiter`, `key.delimiter`, `value.decode.errors`, `dead.letter.topic` and "
-    "`dead.letter.query` do what their page says",
+    "`dead.letter.query` work as documented",
 )
 @pytest.mark.promise(
     "spark source",
-    "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
-    "the same; what does not fit says why and hides no other",
+    "Plain JSON and CSV get typed columns without a registry; reading in blocks and record by record "
+    "gives the same result; a record that does not fit gets an error with the reason and does not affect "
+    "other records",
 )
 def test_text_that_does_not_fit_becomes_a_dead_letter(
     spark: SparkSession, broker: PenstockBroker, tmp_path: Path
@@ -100,7 +102,7 @@ def test_text_that_does_not_fit_becomes_a_dead_letter(
     assert b"not a whole number" in dict(letter.headers)["penstock.dead.reason"]
 
 
-@pytest.mark.promise("spark source", "The options `value.schema` and `key.schema` do what their page says")
+@pytest.mark.promise("spark source", "The options `value.schema` and `key.schema` work as documented")
 @pytest.mark.parametrize(
     ("options", "told"),
     [

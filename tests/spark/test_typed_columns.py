@@ -95,8 +95,10 @@ def values(frame: DataFrame) -> list[Any]:
     return [None if row.value is None else row.value.asDict(recursive=True) for row in rows]
 
 
-@pytest.mark.promise("spark source", "The options `value.format` and `key.format` do what their page says")
-@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
+@pytest.mark.promise("spark source", "The options `value.format` and `key.format` work as documented")
+@pytest.mark.promise(
+    "spark source", "Values and keys get typed columns from their schemas, in all three formats"
+)
 def test_avro_values_have_the_types_of_their_schema(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -136,8 +138,10 @@ def test_avro_values_have_the_types_of_their_schema(
     assert frame.where("value.price > 12").selectExpr("value.lines[1].sku").collect()[0][0] == "b"
 
 
-@pytest.mark.promise("spark source", "The options `value.format` and `key.format` do what their page says")
-@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
+@pytest.mark.promise("spark source", "The options `value.format` and `key.format` work as documented")
+@pytest.mark.promise(
+    "spark source", "Values and keys get typed columns from their schemas, in all three formats"
+)
 def test_json_values_have_the_types_of_their_schema(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -167,9 +171,11 @@ def test_json_values_have_the_types_of_their_schema(
 
 @pytest.mark.promise(
     "spark source",
-    "The options `value.format`, `key.format`, `value.message` and `key.message` do what their page says",
+    "The options `value.format`, `key.format`, `value.message` and `key.message` work as documented",
 )
-@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
+@pytest.mark.promise(
+    "spark source", "Values and keys get typed columns from their schemas, in all three formats"
+)
 def test_protobuf_values_have_the_types_of_their_message(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -216,7 +222,7 @@ message Order {
     assert (second["id"], second["note"], second["at"], second["state"]) == (0, "", None, "NEW")
 
 
-@pytest.mark.promise("spark source", "Writers may change their schema while a stream runs")
+@pytest.mark.promise("spark source", "Producers may change their schema while a streaming query runs")
 def test_schemas_change_while_the_stream_runs(
     spark: SparkSession,
     broker: PenstockBroker,
@@ -270,12 +276,12 @@ REASONS = [
 
 
 @pytest.mark.promise(
-    "spark source", "The options `value.decode.errors` and `key.decode.errors` do what their page says"
+    "spark source", "The options `value.decode.errors` and `key.decode.errors` work as documented"
 )
 @pytest.mark.promise(
     "spark source",
-    "A record that does not decode fails the query with its place, becomes null, or a dead letter with its "
-    "reason",
+    "A record that cannot be decoded fails the query with its topic, partition and offset, becomes null, "
+    "or becomes a dead letter with the reason",
 )
 def test_a_record_that_does_not_decode_fails_the_query_with_its_place(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
@@ -289,11 +295,11 @@ def test_a_record_that_does_not_decode_fails_the_query_with_its_place(
     assert [value and value["id"] for value in values(frame)] == [1, None, None, None, None, 2]
 
 
-@pytest.mark.promise("spark source", "The option `dead.letter.topic` does what its page says")
+@pytest.mark.promise("spark source", "The option `dead.letter.topic` works as documented")
 @pytest.mark.promise(
     "spark source",
-    "A record that does not decode fails the query with its place, becomes null, or a dead letter with its "
-    "reason",
+    "A record that cannot be decoded fails the query with its topic, partition and offset, becomes null, "
+    "or becomes a dead letter with the reason",
 )
 def test_a_record_that_does_not_decode_becomes_a_dead_letter(
     spark: SparkSession,
@@ -328,7 +334,9 @@ def test_a_record_that_does_not_decode_becomes_a_dead_letter(
     assert told[4]["penstock.dead.offset"] == b"6"
 
 
-@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
+@pytest.mark.promise(
+    "spark source", "Values and keys get typed columns from their schemas, in all three formats"
+)
 def test_keys_references_and_headers_that_name_a_schema(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:
@@ -351,8 +359,8 @@ def test_keys_references_and_headers_that_name_a_schema(
 
 @pytest.mark.promise(
     "spark source",
-    "The options `value.schema.version`, `key.schema.version`, `value.schema` and `key.schema` do what "
-    "their page says",
+    "The options `value.schema.version`, `key.schema.version`, `value.schema` and `key.schema` work as "
+    "documented",
 )
 def test_the_schema_to_read_with_can_be_given(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
@@ -371,7 +379,7 @@ def test_the_schema_to_read_with_can_be_given(
         read(spark, broker, options(registry, topic, value_schema=text)).collect()
 
 
-@pytest.mark.promise("spark source", "The option `schema.registry.url` does what its page says")
+@pytest.mark.promise("spark source", "The option `schema.registry.url` works as documented")
 def test_what_cannot_be_typed_is_refused_when_the_frame_is_made(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: Any, topic: str
 ) -> None:

@@ -65,11 +65,11 @@ def rows(spark: SparkSession) -> DataFrame:
     return frame.coalesce(1)
 
 
-@pytest.mark.promise("spark sinks", "The options `value.format` and `key.format` do what their page says")
+@pytest.mark.promise("spark sinks", "The options `value.format` and `key.format` work as documented")
 @pytest.mark.promise(
     "spark sinks",
-    "Structs are written by schemas made of their types, and read as they were by the source and by "
-    "confluent-kafka; a schema that is not compatible is refused before a job",
+    "Structs are written with schemas derived from their types, and read back unchanged by the source "
+    "and by confluent-kafka; an incompatible schema is rejected before a job starts",
 )
 @pytest.mark.parametrize("form", ["avro", "json", "protobuf"])
 def test_rows_are_written_by_a_schema_that_is_made_of_their_type(
@@ -132,11 +132,11 @@ def deserialized(client: SchemaRegistryClient, topic: str, form: str, values: li
     return [deserialize(value, context) for value in values]
 
 
-@pytest.mark.promise("spark sinks", "The options `value.subject` and `key.subject` do what their page says")
+@pytest.mark.promise("spark sinks", "The options `value.subject` and `key.subject` work as documented")
 @pytest.mark.promise(
     "spark sinks",
-    "Structs are written by schemas made of their types, and read as they were by the source and by "
-    "confluent-kafka; a schema that is not compatible is refused before a job",
+    "Structs are written with schemas derived from their types, and read back unchanged by the source "
+    "and by confluent-kafka; an incompatible schema is rejected before a job starts",
 )
 def test_a_stream_is_written_typed_exactly_once(
     spark: SparkSession,
@@ -181,12 +181,12 @@ def test_a_stream_is_written_typed_exactly_once(
 @pytest.mark.promise(
     "spark sinks",
     "The options `schema.registry.url`, `schema.registry.*`, `value.schema.version` and "
-    "`key.schema.version` do what their page says",
+    "`key.schema.version` work as documented",
 )
 @pytest.mark.promise(
     "spark sinks",
-    "Structs are written by schemas made of their types, and read as they were by the source and by "
-    "confluent-kafka; a schema that is not compatible is refused before a job",
+    "Structs are written with schemas derived from their types, and read back unchanged by the source "
+    "and by confluent-kafka; an incompatible schema is rejected before a job starts",
 )
 def test_a_schema_that_the_registry_refuses_is_an_error_before_a_job_starts(
     spark: SparkSession, broker: PenstockBroker, registry: RegistryProcess, client: SchemaRegistryClient
@@ -218,11 +218,11 @@ def test_a_schema_that_the_registry_refuses_is_an_error_before_a_job_starts(
     assert deserialized(client, "strict", "avro", [record.value]) == [{"id": "x"}]
 
 
-@pytest.mark.promise("spark sinks", "The options `value.format` and `key.format` do what their page says")
+@pytest.mark.promise("spark sinks", "The options `value.format` and `key.format` work as documented")
 @pytest.mark.promise(
     "spark sinks",
-    "Structs are written by schemas made of their types, and read as they were by the source and by "
-    "confluent-kafka; a schema that is not compatible is refused before a job",
+    "Structs are written with schemas derived from their types, and read back unchanged by the source "
+    "and by confluent-kafka; an incompatible schema is rejected before a job starts",
 )
 def test_structs_are_written_as_plain_json(spark: SparkSession, broker: PenstockBroker) -> None:
     broker.create_topic("plain")

@@ -45,8 +45,8 @@ def away(sql: SqlClient) -> dict[str, Any] | None:
 
 @pytest.mark.promise(
     "sql",
-    "When the cluster does not respond, SHOW QUERIES shows the reason, pull queries fail immediately, the "
-    "log gets one line a minute, and the server still stops",
+    "If the cluster does not respond, SHOW QUERIES shows the reason, pull queries fail immediately, the "
+    "log gets one line a minute, and the server can still be stopped",
 )
 @pytest.mark.parametrize(
     "way", [pytest.param("a broker that is gone", marks=pytest.mark.long), "a broker that hangs"]

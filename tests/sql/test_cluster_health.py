@@ -15,8 +15,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.promise(
     "sql",
-    "When the cluster does not respond, SHOW QUERIES shows the reason, pull queries fail immediately, the "
-    "log gets one line a minute, and the server still stops",
+    "If the cluster does not respond, SHOW QUERIES shows the reason, pull queries fail immediately, the "
+    "log gets one line a minute, and the server can still be stopped",
 )
 def test_a_broker_that_is_gone_is_seen_where_it_leads_and_nowhere_else(tmp_path: Path) -> None:
     with running(tmp_path) as cluster:

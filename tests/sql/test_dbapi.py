@@ -55,8 +55,8 @@ def readings(connection: dbapi.Connection) -> str:
 
 @pytest.mark.promise(
     "sql",
-    "Python programs ask a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
-    "(`penstock://`): pandas, notebooks, BI tools",
+    "Python programs query a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
+    "(`penstock://`), as do pandas, notebooks and BI tools",
 )
 def test_rows_have_python_values_and_parameters_are_only_values(
     connection: dbapi.Connection, readings: str
@@ -79,8 +79,8 @@ def test_rows_have_python_values_and_parameters_are_only_values(
 
 @pytest.mark.promise(
     "sql",
-    "Python programs ask a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
-    "(`penstock://`): pandas, notebooks, BI tools",
+    "Python programs query a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
+    "(`penstock://`), as do pandas, notebooks and BI tools",
 )
 @pytest.mark.parametrize(
     "value",
@@ -98,8 +98,8 @@ def test_what_goes_in_as_a_parameter_comes_back(connection: dbapi.Connection, va
 
 @pytest.mark.promise(
     "sql",
-    "Python programs ask a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
-    "(`penstock://`): pandas, notebooks, BI tools",
+    "Python programs query a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
+    "(`penstock://`), as do pandas, notebooks and BI tools",
 )
 def test_nested_values_are_read_by_their_types(connection: dbapi.Connection) -> None:
     with connection.cursor() as cursor:
@@ -117,8 +117,8 @@ def test_nested_values_are_read_by_their_types(connection: dbapi.Connection) -> 
 
 @pytest.mark.promise(
     "sql",
-    "Python programs ask a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
-    "(`penstock://`): pandas, notebooks, BI tools",
+    "Python programs query a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
+    "(`penstock://`), as do pandas, notebooks and BI tools",
 )
 def test_a_live_query_gives_rows_as_they_come_until_its_cursor_is_closed(
     connection: dbapi.Connection, readings: str
@@ -139,8 +139,8 @@ def test_a_live_query_gives_rows_as_they_come_until_its_cursor_is_closed(
 
 @pytest.mark.promise(
     "sql",
-    "Python programs ask a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
-    "(`penstock://`): pandas, notebooks, BI tools",
+    "Python programs query a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
+    "(`penstock://`), as do pandas, notebooks and BI tools",
 )
 def test_errors_are_those_of_the_standard_and_say_where(
     connection: dbapi.Connection, server: SqlServer
@@ -170,8 +170,8 @@ def test_errors_are_those_of_the_standard_and_say_where(
 
 @pytest.mark.promise(
     "sql",
-    "Python programs ask a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
-    "(`penstock://`): pandas, notebooks, BI tools",
+    "Python programs query a SQL server through DB-API 2.0 (`penstock.sql.dbapi`) and SQLAlchemy "
+    "(`penstock://`), as do pandas, notebooks and BI tools",
 )
 def test_pandas_and_sqlalchemy_read_streams_and_tables(server: SqlServer, readings: str) -> None:
     engine = create_engine(f"penstock://{server.url.removeprefix('http://')}")

@@ -159,8 +159,8 @@ def test_what_is_written_has_the_time_of_what_was_read(engines: Engines) -> None
 
 @pytest.mark.promise(
     "sql",
-    "CREATE STREAM … AS keeps old events: its topic has the retention of its source, and no "
-    "limit where the time of records is that of a column",
+    "CREATE STREAM … AS keeps old records: its topic has the retention of its source, and no retention "
+    "limit if a column sets the timestamps of records",
 )
 def test_what_is_written_of_old_events_is_not_deleted(
     spark: SparkSession, penstock: PenstockBroker, tmp_path: Path
@@ -189,8 +189,8 @@ def test_what_is_written_of_old_events_is_not_deleted(
 
 @pytest.mark.promise(
     "sql",
-    "CREATE … AS does not write to a topic that has records unless it is asked to, and names the options "
-    "that had no effect",
+    "CREATE … AS does not write to a topic that already has records unless the statement asks for it, "
+    "and it names the options that had no effect",
 )
 def test_a_query_does_not_mix_its_records_with_others(engines: Engines, sql_broker: PenstockBroker) -> None:
     """Those of the same query before it was dropped and created again would all be there twice."""
@@ -270,12 +270,12 @@ def test_a_stream_sees_a_table_outside_as_it_becomes(engines: Engines, tmp_path:
         sql.run(f"CREATE TABLE out_wrong (ctiy STRING) WITH (storage = 'delta', path = '{path}')")
 
 
-@pytest.mark.promise("sql", "CREATE OR REPLACE cannot put records of another format into a topic")
+@pytest.mark.promise("sql", "CREATE OR REPLACE cannot write records of another format to a topic")
 @pytest.mark.promise(
     "sql",
-    "CREATE OR REPLACE that changes what feeds the state of a query (a window, a computed key, a Python "
-    "function) is refused unless it says `state='rebuild'`, which computes everything again (golden files "
-    "`replace`)",
+    "CREATE OR REPLACE is rejected if it changes the input of a stateful query (a window, a computed "
+    "key, a Python function), unless it says `state='rebuild'`, which computes everything again (golden "
+    "files `replace`)",
 )
 def test_the_plan_of_a_replacement_says_what_becomes_of_the_state(engines: Engines) -> None:
     sql = engines.start()
@@ -322,9 +322,9 @@ HOPPING = "HOPPING (SIZE 1 HOUR, ADVANCE BY 20 MINUTES)"
 
 @pytest.mark.promise(
     "sql",
-    "CREATE OR REPLACE that changes what feeds the state of a query (a window, a computed key, a Python "
-    "function) is refused unless it says `state='rebuild'`, which computes everything again (golden files "
-    "`replace`)",
+    "CREATE OR REPLACE is rejected if it changes the input of a stateful query (a window, a computed "
+    "key, a Python function), unless it says `state='rebuild'`, which computes everything again (golden "
+    "files `replace`)",
 )
 def test_what_feeds_the_state_of_a_query_is_not_changed_beneath_it(engines: Engines) -> None:
     sql = engines.start()
@@ -358,9 +358,9 @@ def test_what_feeds_the_state_of_a_query_is_not_changed_beneath_it(engines: Engi
 
 @pytest.mark.promise(
     "sql",
-    "CREATE OR REPLACE that changes what feeds the state of a query (a window, a computed key, a Python "
-    "function) is refused unless it says `state='rebuild'`, which computes everything again (golden files "
-    "`replace`)",
+    "CREATE OR REPLACE is rejected if it changes the input of a stateful query (a window, a computed "
+    "key, a Python function), unless it says `state='rebuild'`, which computes everything again (golden "
+    "files `replace`)",
 )
 def test_windows_of_another_size_begin_with_all_that_is_in_the_topic(engines: Engines) -> None:
     sql = engines.start()
@@ -379,7 +379,9 @@ def test_windows_of_another_size_begin_with_all_that_is_in_the_topic(engines: En
     sql.eventually("SELECT n FROM wider_out", [[39]])
 
 
-@pytest.mark.promise("pipelines", "State recorded by an earlier version is used only for an unchanged query")
+@pytest.mark.promise(
+    "pipelines", "State that an earlier version recorded is used only for an unchanged query"
+)
 def test_state_that_an_earlier_version_recorded_less_of_is_judged_by_its_query(engines: Engines) -> None:
     import json
 
@@ -432,8 +434,8 @@ class FailingLog(MemoryLog):
 
 @pytest.mark.promise(
     "sql",
-    "A replacement, TERMINATE or DROP that cannot be written to the catalog leaves the query running with "
-    "its rows; one that was written deletes the rows of before, even if the server dies in between",
+    "If a replacement, TERMINATE or DROP cannot be written to the catalog, the query keeps running with "
+    "its rows; if it was written, the old rows are deleted, even if the server dies in between",
 )
 def test_a_query_that_could_not_be_replaced_or_ended_goes_on_with_its_rows(engines: Engines) -> None:
     engines.log = log = FailingLog()
@@ -461,8 +463,8 @@ def test_a_query_that_could_not_be_replaced_or_ended_goes_on_with_its_rows(engin
 
 @pytest.mark.promise(
     "sql",
-    "A replacement, TERMINATE or DROP that cannot be written to the catalog leaves the query running with "
-    "its rows; one that was written deletes the rows of before, even if the server dies in between",
+    "If a replacement, TERMINATE or DROP cannot be written to the catalog, the query keeps running with "
+    "its rows; if it was written, the old rows are deleted, even if the server dies in between",
 )
 def test_rows_of_before_are_deleted_even_if_the_server_died_after_the_replacement_was_written(
     engines: Engines, monkeypatch: pytest.MonkeyPatch
@@ -495,8 +497,8 @@ def test_rows_of_before_are_deleted_even_if_the_server_died_after_the_replacemen
 
 @pytest.mark.promise(
     "sql",
-    "A stream whose query starts over gets its records again only if the statement says so; it names the "
-    "queries that read them",
+    "A stream whose query starts over gets its records again only if the statement says so; EXPLAIN, the "
+    "error and the result name the queries that read them",
 )
 def test_a_stream_gets_its_records_again_only_if_that_is_said(engines: Engines) -> None:
     sql = engines.start()
@@ -527,7 +529,9 @@ def test_a_stream_gets_its_records_again_only_if_that_is_said(engines: Engines) 
     assert "all records are in `again_mid` again; ctas_again_out_1 read them" in str(done)
 
 
-@pytest.mark.promise("sql", "DROP, TERMINATE and a rebuild delete the marks of the queries that end")
+@pytest.mark.promise(
+    "sql", "DROP, TERMINATE and a rebuild delete the exactly-once marks of the queries that end"
+)
 def test_queries_that_end_leave_no_marks(engines: Engines, sql_broker: PenstockBroker) -> None:
     def marks() -> set[bytes]:
         found: dict[bytes, bytes | None] = {}
@@ -598,8 +602,8 @@ def test_nothing_waits_for_a_query_that_was_ended(engines: Engines, sql_broker: 
 
 @pytest.mark.promise(
     "sql",
-    "When its client disconnects, a SELECT ends its Spark jobs, and counts as a request until they have "
-    "ended",
+    "When its client disconnects, a SELECT cancels its Spark jobs, and counts as a running request until "
+    "they have ended",
 )
 def test_a_select_whose_reader_has_gone_ends_its_jobs(engines: Engines, spark: SparkSession) -> None:
     sql = engines.start()
@@ -667,8 +671,8 @@ def test_queries_that_end_leave_no_groups_behind(
 
 @pytest.mark.promise(
     "sql",
-    "A query whose Python function uses a module that has changed does not continue with its state: it fails "
-    "with what to write",
+    "A query does not continue with its state if a module that its Python function uses has changed: it "
+    "fails, and the error says what to write",
 )
 @pytest.mark.timeout(600)
 def test_a_changed_module_is_not_put_beneath_state(
@@ -706,7 +710,8 @@ def test_a_changed_module_is_not_put_beneath_state(
 
 @pytest.mark.promise(
     "sql",
-    "A query that is replaced by one over other topics keeps no offsets of the topics before in its group",
+    "A query that is replaced by one over other topics keeps no offsets of the previous topics in its "
+    "consumer group",
 )
 def test_a_replaced_query_leaves_no_offsets_of_topics_that_it_no_longer_reads(
     engines: Engines, sql_broker: PenstockBroker
@@ -730,8 +735,8 @@ def test_a_replaced_query_leaves_no_offsets_of_topics_that_it_no_longer_reads(
 
 @pytest.mark.promise(
     "sql",
-    "A push query keeps its state in the server's storage; one whose process was late is started again; "
-    "one that ends or cannot start leaves nothing behind",
+    "A push query keeps its state in the server's storage; if its process starts too late it is started "
+    "again; if it ends or cannot start, nothing is left behind",
 )
 def test_a_push_query_keeps_its_state_in_the_storage_and_leaves_nothing_behind(
     engines: Engines, spark: SparkSession
@@ -856,7 +861,7 @@ def test_who_only_looks_writes_no_dead_letters(engines: Engines, sql_broker: Pen
     assert [record.value for record in sql_broker.consume("look_in-dead-letters")] == [b"no JSON"]
 
 
-@pytest.mark.promise("spark source", "A dead letter says which query wrote it")
+@pytest.mark.promise("spark source", "A dead letter names the query that wrote it")
 def test_each_query_writes_a_letter_that_names_it(engines: Engines, sql_broker: PenstockBroker) -> None:
     sql = engines.start()
     sql.run(
@@ -887,8 +892,8 @@ def test_each_query_writes_a_letter_that_names_it(engines: Engines, sql_broker: 
 
 @pytest.mark.promise(
     "spark source",
-    "The dead-letter topic is created with the first letter, by one task or many at once, and no letter is "
-    "lost; if it cannot be created, the error says what to do",
+    "The dead-letter topic is created with the first dead letter, by one task or by many at once, and no "
+    "dead letter is lost; if it cannot be created, the error says what to do",
 )
 def test_letters_that_cannot_be_written_are_shown_and_not_lost(
     engines: Engines, sql_broker: PenstockBroker
@@ -986,8 +991,8 @@ def test_explain_says_which_select_is_a_pull_query(engines: Engines) -> None:
 
 @pytest.mark.promise(
     "sql",
-    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
-    "call Java or start a program",
+    "A server runs code from clients only if it was started with that option: Python functions, and "
+    "Spark's ways to call Java or start a program",
 )
 def test_a_server_that_takes_no_python_runs_no_query_with_a_function(engines: Engines) -> None:
     sql = engines.start()

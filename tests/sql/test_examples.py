@@ -57,7 +57,7 @@ def eventually(question: Callable[[], Any], expected: Any, seconds: float = WAIT
 
 
 @pytest.mark.promise(
-    "sql", "Word count and page views, as Kafka Streams and ksqlDB teach them, run by the command line"
+    "sql", "The word count and page view examples of Kafka Streams and ksqlDB run from the command line"
 )
 @pytest.mark.timeout(300)
 def test_word_count(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) -> None:
@@ -74,7 +74,7 @@ def test_word_count(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker
 
 
 @pytest.mark.promise(
-    "sql", "Word count and page views, as Kafka Streams and ksqlDB teach them, run by the command line"
+    "sql", "The word count and page view examples of Kafka Streams and ksqlDB run from the command line"
 )
 @pytest.mark.timeout(300)
 def test_page_views_by_region(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) -> None:
@@ -112,8 +112,8 @@ def test_page_views_by_region(run_example: Any, sql: SqlClient, sql_broker: Pens
 
 @pytest.mark.promise(
     "docs",
-    "from-ksqldb.md is true: equal statements parse, missing ones are rejected, and its examples give the "
-    "shown results",
+    "The statements in from-ksqldb.md are tested: those it calls the same parse, those it calls missing "
+    "are rejected, and its examples give the shown results",
 )
 @pytest.mark.timeout(300)
 def test_the_statements_of_the_page_for_users_of_ksqldb(sql: SqlClient, sql_broker: PenstockBroker) -> None:
@@ -165,8 +165,8 @@ def test_the_statements_of_the_readme_and_the_programs_that_ask_the_server(
 
 @pytest.mark.promise(
     "sql",
-    "Patterns: a temperature that reaches 30°, a stock up by 10 % within an hour, three failed logins and "
-    "then a success; records may come out of order",
+    "Pattern examples: a temperature that reaches 30°, a stock up by 10 % within an hour, three failed "
+    "logins and then a success; records may arrive out of order",
 )
 @pytest.mark.timeout(600)
 def test_alerts(run_example: Any, sql: SqlClient, sql_broker: PenstockBroker) -> None:

@@ -14,19 +14,19 @@ FILES = sorted(golden.DIRECTORY.glob("*.test"))
 
 @pytest.mark.promise(
     "sql",
-    "CREATE OR REPLACE that changes what feeds the state of a query (a window, a computed key, a Python "
-    "function) is refused unless it says `state='rebuild'`, which computes everything again (golden files "
-    "`replace`)",
+    "CREATE OR REPLACE is rejected if it changes the input of a stateful query (a window, a computed "
+    "key, a Python function), unless it says `state='rebuild'`, which computes everything again (golden "
+    "files `replace`)",
 )
 @pytest.mark.promise(
     "sql",
-    "Every statement of the reference does what the page shows, and the page has every statement and each "
-    "of its kinds",
+    "Every statement in the reference does what the page shows, and the page has every statement in all "
+    "its variants",
 )
 @pytest.mark.promise(
     "sql",
-    "Schemas may change while a query runs; a record that does not decode becomes a dead letter, and the "
-    "query continues (golden files `evolving_schemas`, `poison`)",
+    "Schemas may change while a query runs; a record that cannot be decoded becomes a dead letter, and "
+    "the query continues (golden files `evolving_schemas`, `poison`)",
 )
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

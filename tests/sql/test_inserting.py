@@ -19,8 +19,8 @@ def records(broker: PenstockBroker, topic: str) -> list[dict[str, object]]:
 
 @pytest.mark.promise(
     "sql",
-    "INSERT … VALUES writes all rows or none, and reports the position of the first wrong value; literals "
-    "mean what they mean in Spark",
+    "INSERT … VALUES writes all rows or none, and reports the position of the first wrong value; "
+    "literals have the same meaning as in Spark",
 )
 def test_plain_values_are_what_spark_makes_of_them(sql: SqlClient, sql_broker: PenstockBroker) -> None:
     columns = ", ".join(f"c{at} {kind}" for at, (kind, _, _) in enumerate(PLAIN))
@@ -73,8 +73,8 @@ def test_a_value_that_is_no_constant_is_computed_anew_for_each_row(
 
 @pytest.mark.promise(
     "sql",
-    "INSERT … VALUES writes all rows or none, and reports the position of the first wrong value; literals "
-    "mean what they mean in Spark",
+    "INSERT … VALUES writes all rows or none, and reports the position of the first wrong value; "
+    "literals have the same meaning as in Spark",
 )
 @pytest.mark.parametrize(
     ("wrong", "name", "error", "message"),

@@ -18,7 +18,7 @@ from penstock.sql.continuous.writing import _text, stream_records
 from penstock.sql.language.statements import Column
 
 
-@pytest.mark.promise("sql", "Two rows whose times differ by a microsecond have two keys and two values")
+@pytest.mark.promise("sql", "Two rows whose timestamps differ by a microsecond have two keys and two values")
 def test_times_of_one_millisecond_are_two_keys_and_two_values(spark: SparkSession) -> None:
     target = Relation("t", "table", "t", (Column("k", "STRING"), Column("at", "TIMESTAMP"),
                                           Column("plain", "TIMESTAMP_NTZ")))  # fmt: skip

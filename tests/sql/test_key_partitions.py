@@ -57,8 +57,8 @@ WRITERS = {"kafka-python": by_kafka_python, "penstock produce": by_command_line,
 
 @pytest.mark.promise(
     "demo",
-    "A key goes to one partition: `penstock produce`, the demo, Spark's sink, SQL and Kafka's own clients "
-    "hash it with murmur2",
+    "Records with the same key go to the same partition: `penstock produce`, the demo, Spark's sink, SQL "
+    "and Kafka's own clients hash keys with murmur2",
 )
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_writer_puts_a_key_where_java_does(name: str, sql_broker: PenstockBroker) -> None:
@@ -73,8 +73,8 @@ def test_a_writer_puts_a_key_where_java_does(name: str, sql_broker: PenstockBrok
 
 @pytest.mark.promise(
     "demo",
-    "A key goes to one partition: `penstock produce`, the demo, Spark's sink, SQL and Kafka's own clients "
-    "hash it with murmur2",
+    "Records with the same key go to the same partition: `penstock produce`, the demo, Spark's sink, SQL "
+    "and Kafka's own clients hash keys with murmur2",
 )
 def test_sql_inserts_a_key_where_java_does(sql: SqlClient, sql_broker: PenstockBroker) -> None:
     sql.run(f"CREATE STREAM keyed (n INT) WITH (format = 'json', partitions = {TOPIC_PARTITIONS})")
@@ -88,8 +88,8 @@ def test_sql_inserts_a_key_where_java_does(sql: SqlClient, sql_broker: PenstockB
 
 @pytest.mark.promise(
     "demo",
-    "A key goes to one partition: `penstock produce`, the demo, Spark's sink, SQL and Kafka's own clients "
-    "hash it with murmur2",
+    "Records with the same key go to the same partition: `penstock produce`, the demo, Spark's sink, SQL "
+    "and Kafka's own clients hash keys with murmur2",
 )
 def test_the_demo_feeds_a_key_where_java_does(sql_broker: PenstockBroker) -> None:
     for topic in (FLIGHTS, WEATHER):

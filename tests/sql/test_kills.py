@@ -120,8 +120,8 @@ def leads(server: SqlServer) -> bool:
 
 @pytest.mark.promise(
     "sql",
-    "Results are exact, in a stream and a table, after SQL servers were killed with kill -9 under load, "
-    "restarted, taken over from, and killed while they took over",
+    "The results in a stream and in a table are exact after SQL servers were killed with kill -9 under "
+    "load, restarted, replaced by another server, and killed during a takeover",
 )
 @pytest.mark.repeated
 @pytest.mark.timeout(600)

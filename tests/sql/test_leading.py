@@ -59,7 +59,8 @@ def copied(broker: PenstockBroker) -> list[int]:
 
 @pytest.mark.promise(
     "sql",
-    "Statements reach the leader from any server; another one takes over; one that was paused is fenced",
+    "Any server forwards statements to the leader; if the leader fails another server takes over; a "
+    "leader that was paused is fenced",
 )
 @pytest.mark.timeout(600)
 def test_statements_reach_the_leader_and_one_that_was_paused_is_fenced(
@@ -119,8 +120,8 @@ def writes(broker: PenstockBroker, topic: str) -> int:
 
 @pytest.mark.promise(
     "sql",
-    "A table over tables or of session windows is written by the server that took over last; one that was "
-    "paused writes nothing when it wakes, whatever the clocks say",
+    "After a takeover, only the new server writes a table over tables or with session windows; a server "
+    "that was paused writes nothing when it resumes, whatever the clocks say",
 )
 @pytest.mark.long
 @pytest.mark.timeout(900)

@@ -69,7 +69,8 @@ def test_the_leader_writes_and_all_read(penstock, logs):
 
 @pytest.mark.promise(
     "sql",
-    "Statements reach the leader from any server; another one takes over; one that was paused is fenced",
+    "Any server forwards statements to the leader; if the leader fails another server takes over; a "
+    "leader that was paused is fenced",
 )
 def test_another_one_takes_over_when_the_leader_leaves(penstock, logs):
     first, second = logs(1), logs(2)
@@ -83,7 +84,9 @@ def test_another_one_takes_over_when_the_leader_leaves(penstock, logs):
 
 
 @pytest.mark.promise(
-    "access", "Logins are sent only to a leader that its topic names: to join the group is not enough"
+    "access",
+    "Credentials are forwarded only to a leader that its topic names; membership of the group is not "
+    "sufficient",
 )
 def test_a_member_that_does_not_write_the_topic_is_no_leader(penstock, logs):
     first, second = logs(2), logs(3)

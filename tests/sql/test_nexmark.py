@@ -75,7 +75,7 @@ def events(sql_broker: PenstockBroker) -> nexmark.Events:
 
 
 # Query 6 reads a table that query 4 makes, so they run together.
-@pytest.mark.promise("sql", "Nexmark's queries 0 to 8 give what a batch computation in Python gives")
+@pytest.mark.promise("sql", "Nexmark's queries 0 to 8 give the same results as a batch computation in Python")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "queries", [("q0", "q1", "q2"), ("q3",), ("q4", "q6"), ("q5", "q7"), ("q8",)], ids="-".join

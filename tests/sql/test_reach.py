@@ -111,7 +111,8 @@ READING = [
 
 
 @pytest.mark.promise(
-    "sql", "A query reads the relations that it names and may read, and no file of the server by its path"
+    "sql",
+    "A query can read the relations that it names and is allowed to read, and no file of the server by path",
 )
 @pytest.mark.parametrize("text", READING)
 def test_a_query_reads_nothing_but_relations(reach: Reach, text: str) -> None:
@@ -137,7 +138,8 @@ def test_a_query_reads_nothing_but_relations(reach: Reach, text: str) -> None:
 
 
 @pytest.mark.promise(
-    "sql", "A query reads the relations that it names and may read, and no file of the server by its path"
+    "sql",
+    "A query can read the relations that it names and is allowed to read, and no file of the server by path",
 )
 def test_a_pull_query_and_written_values_read_nothing_else(reach: Reach) -> None:
     reach.sql.run("INSERT INTO kept VALUES (1, 'a')")
@@ -155,7 +157,7 @@ def test_a_pull_query_and_written_values_read_nothing_else(reach: Reach) -> None
         assert SECRET not in str(refused.value)
 
 
-@pytest.mark.promise("sql", "A query writes no file of the server, starts no program and runs no command")
+@pytest.mark.promise("sql", "A query cannot write a file of the server, start a program or run a command")
 @pytest.mark.parametrize(
     "text",
     [
@@ -190,8 +192,7 @@ def test_a_query_does_nothing_else(reach: Reach, text: str) -> None:
 
 
 @pytest.mark.promise(
-    "sql",
-    "SET takes settings of Spark that are harmless; others, which name classes, files and hosts, it refuses",
+    "sql", "SET accepts harmless Spark settings, and rejects those that name classes, files or hosts"
 )
 def test_who_may_read_gives_spark_no_class_file_or_host(reach: Reach, tmp_path: Path) -> None:
     settings = {
@@ -223,7 +224,9 @@ def test_who_may_read_gives_spark_no_class_file_or_host(reach: Reach, tmp_path: 
     assert '{"row":[1]}' in said
 
 
-@pytest.mark.promise("sql", "A query shows neither the environment of the server nor settings of its Spark")
+@pytest.mark.promise(
+    "sql", "A query reveals neither the environment variables of the server nor the settings of its Spark"
+)
 def test_sparks_variables_are_text(reach: Reach) -> None:
     """`${env:NAME}` as a value of one of our variables, which is not looked at again."""
     for name in ("env:HOME", "system:user.dir", "spark.app.name"):
@@ -245,7 +248,8 @@ def test_settings_that_everybody_may_give_are_sparks(reach: Reach) -> None:
 
 
 @pytest.mark.promise(
-    "sql", "A query reads the relations that it names and may read, and no file of the server by its path"
+    "sql",
+    "A query can read the relations that it names and is allowed to read, and no file of the server by path",
 )
 def test_no_setting_opens_files_to_queries(reach: Reach) -> None:
     engine = reach.sql.engine
@@ -266,7 +270,8 @@ def test_no_setting_opens_files_to_queries(reach: Reach) -> None:
 
 
 @pytest.mark.promise(
-    "sql", "A query reads the relations that it names and may read, and no file of the server by its path"
+    "sql",
+    "A query can read the relations that it names and is allowed to read, and no file of the server by path",
 )
 def test_the_plan_alone_refuses_what_is_no_view_of_the_session(reach: Reach) -> None:
     """In a session that still reads files: the second lock holds without the first."""
@@ -301,7 +306,8 @@ def test_the_plan_alone_refuses_what_is_no_view_of_the_session(reach: Reach) -> 
 
 
 @pytest.mark.promise(
-    "sql", "A query reads the relations that it names and may read, and no file of the server by its path"
+    "sql",
+    "A query can read the relations that it names and is allowed to read, and no file of the server by path",
 )
 def test_functions_of_spark_that_reach_outside_are_not_there(reach: Reach) -> None:
     names = withheld(reach.spark)
@@ -324,7 +330,9 @@ def test_functions_of_spark_that_reach_outside_are_not_there(reach: Reach) -> No
                 analysed(session, call)
 
 
-@pytest.mark.promise("sql", "Tables over files that an administrator has declared are read as other tables")
+@pytest.mark.promise(
+    "sql", "Tables over files that an administrator has declared can be read like other tables"
+)
 def test_declared_tables_over_files_are_read(reach: Reach) -> None:
     path = reach.home / "prices"
     reach.spark.createDataFrame([(1, "a"), (2, "b")], "id INT, v STRING").write.parquet(str(path))

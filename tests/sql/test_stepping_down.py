@@ -20,8 +20,8 @@ pytestmark = pytest.mark.penstock(
 
 @pytest.mark.promise(
     "sql",
-    "A leader (of SQL servers or registries) whose coordinator does not answer for the session timeout "
-    "steps down, and does not end transactions that its successor may have open",
+    "A leader (of SQL servers or registries) whose group coordinator does not respond for the session "
+    "timeout steps down, and does not end transactions that its successor may have open",
 )
 @pytest.mark.parametrize("way", ["a broker that is gone", "a broker that hangs"])
 def test_a_leader_whose_coordinator_does_not_answer_steps_down_and_leads_again_later(

@@ -19,8 +19,8 @@ from penstock.testing import PenstockBroker
 
 @pytest.mark.promise(
     "sql",
-    "A table over tables or of session windows is written by the server that took over last; one that was "
-    "paused writes nothing when it wakes, whatever the clocks say",
+    "After a takeover, only the new server writes a table over tables or with session windows; a server "
+    "that was paused writes nothing when it resumes, whatever the clocks say",
 )
 def test_versions_grow_with_each_write_and_with_each_leader() -> None:
     now_ms = time.time_ns() // 1_000_000
@@ -33,8 +33,8 @@ def test_versions_grow_with_each_write_and_with_each_leader() -> None:
 
 @pytest.mark.promise(
     "sql",
-    "A table over tables or of session windows is written by the server that took over last; one that was "
-    "paused writes nothing when it wakes, whatever the clocks say",
+    "After a takeover, only the new server writes a table over tables or with session windows; a server "
+    "that was paused writes nothing when it resumes, whatever the clocks say",
 )
 def test_each_server_that_takes_over_has_a_higher_epoch() -> None:
     catalog = Catalog()
@@ -62,8 +62,8 @@ def write(penstock: PenstockBroker, version: int, text: str) -> None:
 
 @pytest.mark.promise(
     "sql",
-    "A table over tables or of session windows is written by the server that took over last; one that was "
-    "paused writes nothing when it wakes, whatever the clocks say",
+    "After a takeover, only the new server writes a table over tables or with session windows; a server "
+    "that was paused writes nothing when it resumes, whatever the clocks say",
 )
 def test_a_leader_that_was_paused_writes_nothing_once_another_has_taken_over(
     penstock: PenstockBroker,

@@ -184,8 +184,7 @@ def test_a_table_that_nobody_asks_for_is_let_go_and_read_again(penstock):
 
 @pytest.mark.promise(
     "sql",
-    "Rows of a table that were not written for the time of `retention` are deleted, and pull queries do "
-    "not return them",
+    "Table rows that were not updated within `retention` are deleted, and pull queries do not return them",
 )
 def test_a_row_that_retention_has_deleted_is_not_found(penstock):
     """Of a table that was made with `retention`: rows that were not written for so long are deleted."""
@@ -230,7 +229,7 @@ def test_a_table_that_is_kept_in_delta_is_looked_up_in_its_files(penstock, table
 
 
 @pytest.mark.promise(
-    "sql", "A query that cannot be answered from memory exactly as Spark would is run by Spark"
+    "sql", "A pull query that cannot be answered from memory with exactly Spark's result is run by Spark"
 )
 def test_what_spark_would_convert_is_left_to_spark(penstock, tables):
     penstock.create_topic("raw", partitions=1)

@@ -22,7 +22,9 @@ def broker() -> Iterator[PenstockBroker]:
 
 
 @pytest.mark.promise(
-    "access", "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove them"
+    "access",
+    "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove ACLs and "
+    "quotas",
 )
 def test_kafka_acls_adds_lists_and_removes(kafka_tools: KafkaTools, broker: PenstockBroker) -> None:
     def acls(*arguments: str) -> str:
@@ -40,7 +42,9 @@ def test_kafka_acls_adds_lists_and_removes(kafka_tools: KafkaTools, broker: Pens
 
 
 @pytest.mark.promise(
-    "access", "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove them"
+    "access",
+    "`penstock acls`, `penstock quotas`, `kafka-acls` and `kafka-configs` set, list and remove ACLs and "
+    "quotas",
 )
 def test_kafka_configs_sets_describes_and_removes_quotas(
     kafka_tools: KafkaTools, broker: PenstockBroker

@@ -32,7 +32,9 @@ def values(cluster: Cluster, topic: str, end: int, isolation: int = READ_UNCOMMI
     return [value for batch in batches for value in batch["value"].to_pylist()]
 
 
-@pytest.mark.promise("client library", "Works with Apache Kafka 4.1, and with the versions of 2.8")
+@pytest.mark.promise(
+    "client library", "The client works with Apache Kafka 4.1, and with the request versions of Kafka 2.8"
+)
 def test_topics_offsets_and_records(kafka: Kafka) -> None:
     with kafka.connect() as cluster:
         assert cluster.create_topic("records", 2, {"retention.ms": "-1"})
@@ -59,7 +61,9 @@ def test_topics_offsets_and_records(kafka: Kafka) -> None:
         assert last["key"].to_pylist() == [b"k999"]
 
 
-@pytest.mark.promise("client library", "Works with Apache Kafka 4.1, and with the versions of 2.8")
+@pytest.mark.promise(
+    "client library", "The client works with Apache Kafka 4.1, and with the request versions of Kafka 2.8"
+)
 def test_committed_offsets(kafka: Kafka) -> None:
     with kafka.connect() as cluster:
         cluster.create_topic("committed", 1, if_absent=True)
@@ -71,7 +75,9 @@ def test_committed_offsets(kafka: Kafka) -> None:
         assert "a-group" in list_groups(cluster)
 
 
-@pytest.mark.promise("client library", "Works with Apache Kafka 4.1, and with the versions of 2.8")
+@pytest.mark.promise(
+    "client library", "The client works with Apache Kafka 4.1, and with the request versions of Kafka 2.8"
+)
 def test_transactions_of_a_kafka_log(kafka: Kafka) -> None:
     with kafka.connect() as cluster:
         cluster.create_topic("transactions", 1, if_absent=True)
@@ -97,7 +103,9 @@ def test_transactions_of_a_kafka_log(kafka: Kafka) -> None:
         assert len(values(cluster, "transactions", 16)) == 12
 
 
-@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
+@pytest.mark.promise(
+    "client library", "SASL PLAIN and SCRAM work, the server is verified, and logins are renewed in time"
+)
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_kafka_lets_in_who_knows_the_password(kafka: Kafka, mechanism: str) -> None:
     def settings(password: str) -> dict[str, str]:

@@ -72,7 +72,9 @@ def test_kafka_topics_makes_grows_shows_and_deletes_replicated_topics(
     )
 
 
-@pytest.mark.promise("cluster", "Settings of brokers and topics change without a restart, on every broker")
+@pytest.mark.promise(
+    "cluster", "Changed settings of brokers and topics apply on every broker without a restart"
+)
 def test_kafka_configs_alters_brokers_and_topics_without_a_restart(
     kafka_tools: KafkaTools, cluster: Cluster
 ) -> None:

@@ -134,7 +134,7 @@ def test_kafka_get_offsets_answers_earliest_latest_and_max_timestamp(
     assert "events:0:1" in offsets(str(stamps[1]))
 
 
-@pytest.mark.promise("topics", "DeleteRecords moves the start of the log, also over kill -9")
+@pytest.mark.promise("topics", "DeleteRecords moves the log start offset, which survives kill -9")
 def test_kafka_delete_records_moves_the_log_start(
     kafka_tools: KafkaTools, penstock: PenstockBroker, tmp_path: Path
 ) -> None:

@@ -78,8 +78,8 @@ def read(bootstrap: str, count: int) -> list[str]:
 
 @pytest.mark.promise(
     "backups",
-    "Penstock starts on the data directory of a single Apache Kafka node, with its topics and "
-    "group offsets, and Kafka starts on it again with what was written meanwhile",
+    "Penstock starts on the data directory of a single Apache Kafka node, with its topics and committed "
+    "offsets, and Kafka starts on it again with what was written in between",
 )
 def test_a_data_directory_moves_to_penstock_and_back(kafka_tools: KafkaTools, tmp_path: Path) -> None:
     with apache_kafka(kafka_tools, tmp_path) as kafka:

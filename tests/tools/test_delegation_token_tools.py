@@ -39,7 +39,9 @@ def bootstrap() -> Iterator[str]:
 
 
 @pytest.mark.promise(
-    "access", "`kafka-delegation-tokens` and Kafka's Java clients use them, where Maven answers"
+    "access",
+    "`kafka-delegation-tokens` and Kafka's Java clients work with delegation tokens (tested where Maven "
+    "Central can be reached)",
 )
 def test_kafkas_tool_and_java_clients_use_delegation_tokens(
     kafka_tools: KafkaTools, bootstrap: str, tmp_path: Path

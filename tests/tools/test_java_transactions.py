@@ -46,8 +46,8 @@ def run(tools: KafkaTools, brokers: Place, scenario: str, producers: int, transa
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
-    "it, also across a new producer id",
+    "A client's next transaction waits while the previous one is ending; it is never fenced or aborted "
+    "because of that, even if the producer id changes",
 )
 @on_three_and_in_long_runs_on_one
 def test_an_abort_right_after_a_commit_does_not_kill_the_producer(
@@ -60,8 +60,8 @@ def test_an_abort_right_after_a_commit_does_not_kill_the_producer(
 
 @pytest.mark.promise(
     "transactions",
-    "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
-    "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
+    "Pipelined produce requests of a transaction are appended in the order of arrival, even if the first "
+    "one waits for the coordinator; with version 2 the first sequence of an epoch is 0",
 )
 @on_three_and_in_long_runs_on_one
 def test_the_first_batches_of_a_new_producer_keep_their_order(
@@ -76,8 +76,8 @@ def test_the_first_batches_of_a_new_producer_keep_their_order(
 
 @pytest.mark.promise(
     "transactions",
-    "EndTxn and Produce wait for the last transaction's markers inside the broker, for "
-    "`add.partitions.to.txn.retry.backoff.max.ms` at most",
+    "EndTxn and Produce wait in the broker for the markers of the previous transaction, at most for "
+    "`add.partitions.to.txn.retry.backoff.max.ms`",
 )
 @on_three_and_in_long_runs_on_one
 def test_the_broker_waits_for_the_markers_of_the_last_transaction(
@@ -93,7 +93,8 @@ def test_the_broker_waits_for_the_markers_of_the_last_transaction(
 
 @pytest.mark.promise(
     "transactions",
-    "A commit that overtakes its own first batch (Java's client does that) is asked to try again, once",
+    "A commit that arrives before the transaction's first batch (Java's client does that) gets a "
+    "retriable error, once",
 )
 @on_one_and_on_three
 def test_a_commit_that_overtakes_its_batch_in_the_client_does_not_end_the_producer(

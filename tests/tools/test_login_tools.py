@@ -154,8 +154,8 @@ def goes_on_then_is_out(java: Java, name: str, begun: float, revoke: object) -> 
 
 @pytest.mark.promise(
     "protocol",
-    "A client whose user is deleted, or whose token expires, is disconnected when its login ends, with every "
-    "mechanism; until then logins are renewed without an error",
+    "With every mechanism, a client whose user is deleted or whose token expires is disconnected when "
+    "its login ends; until then it renews its login without an error",
 )
 @pytest.mark.parametrize("mechanism", [each for each in MECHANISMS if each in MODULES])
 def test_kafkas_clients_with_a_password_right_wrong_foreign_and_revoked(
@@ -178,7 +178,7 @@ def test_kafkas_clients_with_a_password_right_wrong_foreign_and_revoked(
 
 
 @pytest.mark.promise(
-    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER; without the right secret they cannot"
 )
 def test_kafkas_clients_with_a_token_right_expired_foreign_and_revoked(java: Java, files: Files) -> None:
     assert java.ask("list", files.token("right")) == "ok"
@@ -194,7 +194,7 @@ def test_kafkas_clients_with_a_token_right_expired_foreign_and_revoked(java: Jav
 
 
 @pytest.mark.promise(
-    "protocol", "Certificates of clients that have expired, or of another authority, are refused"
+    "protocol", "Client certificates that have expired or that another authority signed are rejected"
 )
 def test_kafkas_clients_with_a_certificate_right_missing_expired_and_foreign(
     java: Java, files: Files

@@ -26,8 +26,8 @@ def jars() -> Path:
 
 @pytest.mark.promise(
     "mirror",
-    "Heartbeats, checkpoints and offset syncs have the bytes of Apache Kafka's MirrorMaker 2 4.1, and its "
-    "client (RemoteClusterUtils) translates offsets with them",
+    "Heartbeats, checkpoints and offset syncs are byte for byte those of Apache Kafka's MirrorMaker 2 "
+    "4.1, and its client (RemoteClusterUtils) translates offsets with them",
 )
 def test_records_are_those_of_mirrormaker_2(jars: Path) -> None:
     with PenstockBroker() as broker:

@@ -20,8 +20,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureUp]:
 
 @pytest.mark.promise(
     "access",
-    "`penstock up --secure`: its client file logs in with librdkafka, kafka-python, aiokafka, Kafka's "
-    "tools and every command",
+    "`penstock up --secure` writes a client file that logs in with librdkafka, kafka-python, aiokafka, "
+    "Kafka's tools and every command",
 )
 def test_kafkas_tools_log_in_as_the_administrator(kafka_tools: KafkaTools, up: SecureUp) -> None:
     where = ("--bootstrap-server", up.ready["bootstrap"])

@@ -96,7 +96,7 @@ ALTERED = [
 
 @pytest.mark.promise(
     "protocol",
-    "Unused and unknown broker settings are accepted or rejected as by Kafka, with a warning in the log",
+    "Unused and unknown broker settings are accepted or rejected as in Kafka, with a warning in the log",
 )
 @pytest.mark.parametrize("broker", ["", "1"], ids=["all brokers", "one broker"])
 @pytest.mark.parametrize(("name", "value"), ALTERED)
@@ -110,7 +110,7 @@ def test_a_broker_setting_is_accepted_or_refused_as_by_kafka(
 
 
 @pytest.mark.promise(
-    "protocol", "Wrong requests for broker loggers, and all for client metrics, get Kafka's errors"
+    "protocol", "Invalid requests for broker loggers, and all requests for client metrics, get Kafka's errors"
 )
 @pytest.mark.parametrize(
     ("kind", "name", "op"),
@@ -153,7 +153,7 @@ def test_a_changed_setting_gets_kafkas_error(
 
 
 @pytest.mark.promise(
-    "protocol", "Wrong requests for broker loggers, and all for client metrics, get Kafka's errors"
+    "protocol", "Invalid requests for broker loggers, and all requests for client metrics, get Kafka's errors"
 )
 @pytest.mark.parametrize(
     ("kind", "name"),
@@ -183,8 +183,8 @@ def synonyms(answer: Message) -> dict[str, list[tuple[str, str | None, int]]]:
 
 @pytest.mark.promise(
     "protocol",
-    "Settings are described as by Kafka: sources, synonyms of defaults, settings without effect; "
-    "`advertised.listeners` is the effective one",
+    "Settings are described as in Kafka: their sources, the synonyms of defaults, and settings without "
+    "effect; `advertised.listeners` has its effective value",
 )
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "seen"), (GROUP, "g"), (BROKER, "1")])
 def test_the_synonyms_of_defaults_are_kafkas(both: Both, kind: int, name: str) -> None:
@@ -210,8 +210,8 @@ def test_the_synonyms_of_defaults_are_kafkas(both: Both, kind: int, name: str) -
 
 @pytest.mark.promise(
     "protocol",
-    "Settings are described as by Kafka: sources, synonyms of defaults, settings without effect; "
-    "`advertised.listeners` is the effective one",
+    "Settings are described as in Kafka: their sources, the synonyms of defaults, and settings without "
+    "effect; `advertised.listeners` has its effective value",
 )
 def test_altered_settings_are_described_as_by_kafka(both: Both) -> None:
     ops = {
@@ -258,7 +258,7 @@ def test_the_resources_with_settings_are_listed_as_by_kafka(both: Both, kinds: l
 # ---- access control ----
 
 
-@pytest.mark.promise("protocol", "Without an authorizer the ACL APIs answer SECURITY_DISABLED, as Kafka's")
+@pytest.mark.promise("protocol", "Without an authorizer the ACL APIs return SECURITY_DISABLED, as in Kafka")
 def test_without_an_authorizer_acls_are_disabled_as_in_kafka(both: Both) -> None:
     entry = Message(
         resource_type=2, resource_name="seen", resource_pattern_type=3, principal="User:a", host="*",
@@ -357,7 +357,7 @@ def until(ask: Callable[[], Message]) -> None:
 
 @pytest.mark.promise(
     "share groups",
-    "A ShareFetch acquires the batches that Kafka's does: `batch_size`, and `max_records` over all "
+    "ShareFetch acquires the same batches as in Kafka: `batch_size`, and `max_records` for all "
     "partitions together",
 )
 @pytest.mark.parametrize(("max_records", "batch_size"), [(25, 5), (25, 10), (500, 500), (1, 1)])
@@ -373,7 +373,7 @@ def test_a_share_fetch_acquires_the_batches_that_kafka_does(
 
 @pytest.mark.promise(
     "share groups",
-    "A ShareFetch acquires the batches that Kafka's does: `batch_size`, and `max_records` over all "
+    "ShareFetch acquires the same batches as in Kafka: `batch_size`, and `max_records` for all "
     "partitions together",
 )
 @pytest.mark.parametrize(
@@ -427,8 +427,8 @@ def assigned_by(port: int, group: str, topics: list[str], pattern: str) -> list[
 
 @pytest.mark.promise(
     "consumer groups",
-    "Topics that a member names are assigned at once, those that a new pattern matches with a later "
-    "heartbeat, as by Kafka",
+    "Topics that a member subscribes to by name are assigned at once; topics that a new pattern matches "
+    "are assigned with a later heartbeat, as in Kafka",
 )
 @pytest.mark.parametrize("topics", [["seen"], []], ids=["with a named topic", "pattern alone"])
 def test_named_topics_are_assigned_before_those_of_a_pattern_as_by_kafka(

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.penstock(
 
 
 @pytest.mark.promise(
-    "transactions", "Kafka's own producer does transactions of version 2, and its `kafka-transactions` works"
+    "transactions", "Kafka's own producer runs version 2 transactions, and `kafka-transactions` works"
 )
 def test_kafkas_own_producer_does_transactions_of_version_2(
     kafka_tools: KafkaTools, penstock: PenstockBroker
@@ -42,7 +42,7 @@ def test_kafkas_own_producer_does_transactions_of_version_2(
 
 
 @pytest.mark.promise(
-    "transactions", "Kafka's own producer does transactions of version 2, and its `kafka-transactions` works"
+    "transactions", "Kafka's own producer runs version 2 transactions, and `kafka-transactions` works"
 )
 def test_kafka_transactions_lists_describes_finds_and_aborts(
     kafka_tools: KafkaTools, penstock: PenstockBroker
@@ -72,7 +72,9 @@ def test_kafka_transactions_lists_describes_finds_and_aborts(
         assert found.last_stable_offset == found.high_watermark == 2
 
 
-@pytest.mark.promise("transactions", "`__transaction_state` has Kafka's bytes, and Kafka reads it")
+@pytest.mark.promise(
+    "transactions", "The records of `__transaction_state` are byte for byte Kafka's, and Kafka reads them"
+)
 def test_kafka_reads_our_transaction_state(kafka_tools: KafkaTools, penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     with WireClient(penstock.port) as wire:

@@ -47,7 +47,7 @@ def with_controller(directory: Path, work: Callable[[Controller], Awaitable[None
 
 
 @pytest.mark.promise(
-    "access", "ACLs and quotas are there after a restart; what means nothing is refused alone"
+    "access", "ACLs and quotas survive a restart; only the entries that are invalid are rejected"
 )
 def test_acls_are_there_after_a_restart_and_one_that_is_there_already_is_no_error(tmp_path: Path) -> None:
     async def work(controller: Controller) -> None:
@@ -82,7 +82,7 @@ def test_an_acl_that_means_nothing_is_refused_and_the_others_are_made(tmp_path: 
 
 
 @pytest.mark.promise(
-    "access", "ACLs and quotas are there after a restart; what means nothing is refused alone"
+    "access", "ACLs and quotas survive a restart; only the entries that are invalid are rejected"
 )
 def test_filters_delete_what_they_find_and_say_what_it_was(tmp_path: Path) -> None:
     async def work(controller: Controller) -> None:
@@ -98,7 +98,7 @@ def test_filters_delete_what_they_find_and_say_what_it_was(tmp_path: Path) -> No
 
 
 @pytest.mark.promise(
-    "access", "ACLs and quotas are there after a restart; what means nothing is refused alone"
+    "access", "ACLs and quotas survive a restart; only the entries that are invalid are rejected"
 )
 def test_quotas_are_there_after_a_restart_under_any_name(tmp_path: Path) -> None:
     names = ["alice", "CN=a,O=b/c", "..", "ü=%", "client-id"]

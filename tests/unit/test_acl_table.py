@@ -117,8 +117,8 @@ def without(grants: Iterable[Grant], missing: Grant | None) -> list[Acl]:
 
 @pytest.mark.promise(
     "access",
-    "Each API checks what the table says, in its oldest and newest version; an API without a row is not "
-    "served",
+    "Each API checks the permissions that the table lists, in its oldest and newest version; an API "
+    "without an entry is not served",
 )
 def test_every_api_that_is_served_has_a_row_in_the_table() -> None:
     assert [api.key.name for api in load_apis().values() if api.key not in RULES] == []
@@ -126,8 +126,8 @@ def test_every_api_that_is_served_has_a_row_in_the_table() -> None:
 
 @pytest.mark.promise(
     "access",
-    "Each API checks what the table says, in its oldest and newest version; an API without a row is not "
-    "served",
+    "Each API checks the permissions that the table lists, in its oldest and newest version; an API "
+    "without an entry is not served",
 )
 def test_every_row_of_the_table_has_a_case() -> None:
     tried: dict[ApiKey, set[tuple[int, int]]] = {}
@@ -172,8 +172,8 @@ async def prepare(broker: Broker, client: As) -> None:
 
 @pytest.mark.promise(
     "access",
-    "Each API checks what the table says, in its oldest and newest version; an API without a row is not "
-    "served",
+    "Each API checks the permissions that the table lists, in its oldest and newest version; an API "
+    "without an entry is not served",
 )
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_without_one_of_its_permissions_a_request_is_denied_and_with_all_it_is_not(
@@ -253,7 +253,8 @@ def named_case(key: ApiKey) -> Case:
 
 @pytest.mark.promise(
     "access",
-    "A denied topic is answered alike whether it exists or not, and the other topics of the request as ever",
+    "A denied topic gets the same response whether it exists or not; the other topics of the request are "
+    "not affected",
 )
 @pytest.mark.parametrize("key", _BY_NAME, ids=lambda key: key.name.lower())
 def test_a_denied_topic_is_answered_alike_whether_it_exists_or_not_and_the_others_as_ever(
@@ -292,7 +293,8 @@ def test_a_denied_topic_is_answered_alike_whether_it_exists_or_not_and_the_other
 
 @pytest.mark.promise(
     "access",
-    "An id that no topic has is UNKNOWN_TOPIC_ID for every user, also in a request with denied topics",
+    "A topic id that does not exist gets UNKNOWN_TOPIC_ID for every user, also in a request with denied "
+    "topics",
 )
 @pytest.mark.parametrize("pattern", [PatternType.LITERAL, PatternType.PREFIXED])
 def test_an_id_that_no_topic_has_is_unknown_for_every_user(tmp_path: Path, pattern: PatternType) -> None:
@@ -321,7 +323,9 @@ def fetch_in_session(session_id: int, epoch: int, *topics: str) -> Message:
     )  # fmt: skip
 
 
-@pytest.mark.promise("access", "What is revoked is denied in fetch and share sessions that are open")
+@pytest.mark.promise(
+    "access", "A revoked permission is denied in fetch and share sessions that are already open"
+)
 def test_what_is_revoked_is_denied_in_a_fetch_session_that_is_open(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarded_broker(tmp_path) as (broker, client):
@@ -336,7 +340,9 @@ def test_what_is_revoked_is_denied_in_a_fetch_session_that_is_open(tmp_path: Pat
     asyncio.run(main())
 
 
-@pytest.mark.promise("access", "What is revoked is denied in fetch and share sessions that are open")
+@pytest.mark.promise(
+    "access", "A revoked permission is denied in fetch and share sessions that are already open"
+)
 def test_what_is_revoked_is_denied_in_a_share_session_that_is_open(tmp_path: Path) -> None:
     async def main() -> None:
         async with guarded_broker(tmp_path) as (broker, client):

@@ -54,8 +54,8 @@ def scenario(
 
 @pytest.mark.promise(
     "access",
-    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
-    "on whichever broker; it has no secret",
+    "The audit topic records each denial, each administrative request with its outcome and each failed "
+    "login, on whichever broker they happen; it contains no secret",
 )
 def test_each_api_that_denies_records_what_it_has_denied(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
@@ -169,8 +169,8 @@ def _requests() -> dict[ApiKey, Message]:
 
 @pytest.mark.promise(
     "access",
-    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
-    "on whichever broker; it has no secret",
+    "The audit topic records each denial, each administrative request with its outcome and each failed "
+    "login, on whichever broker they happen; it contains no secret",
 )
 def test_each_administrative_api_is_recorded_with_its_outcome_and_without_secrets(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
@@ -218,8 +218,8 @@ def create(*names: str) -> Message:
 
 @pytest.mark.promise(
     "access",
-    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
-    "on whichever broker; it has no secret",
+    "The audit topic records each denial, each administrative request with its outcome and each failed "
+    "login, on whichever broker they happen; it contains no secret",
 )
 @pytest.mark.parametrize(
     ("events", "types"),
@@ -242,8 +242,8 @@ def test_only_what_penstock_audit_events_names_is_recorded(
 
 @pytest.mark.promise(
     "access",
-    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
-    "repetitions are folded, what does not fit is counted",
+    "A request neither waits for its audit record nor fails with it; the queue of audit records is "
+    "limited, repetitions are combined, and dropped records are counted",
 )
 def test_a_flood_of_denied_requests_is_a_few_records(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
@@ -265,8 +265,8 @@ def test_a_flood_of_denied_requests_is_a_few_records(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
-    "repetitions are folded, what does not fit is counted",
+    "A request neither waits for its audit record nor fails with it; the queue of audit records is "
+    "limited, repetitions are combined, and dropped records are counted",
 )
 def test_requests_are_answered_while_the_topic_cannot_be_written_and_it_is_written_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -319,8 +319,8 @@ def test_no_client_writes_the_topic_or_deletes_its_records(tmp_path: Path) -> No
 
 @pytest.mark.promise(
     "access",
-    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
-    "repetitions are folded, what does not fit is counted",
+    "A request neither waits for its audit record nor fails with it; the queue of audit records is "
+    "limited, repetitions are combined, and dropped records are counted",
 )
 def test_what_waits_is_written_before_the_broker_stops(tmp_path: Path) -> None:
     async def main() -> None:
@@ -337,8 +337,8 @@ def test_what_waits_is_written_before_the_broker_stops(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "The audit topic has each denial, each administrative request with its outcome, and each failed login, "
-    "on whichever broker; it has no secret",
+    "The audit topic records each denial, each administrative request with its outcome and each failed "
+    "login, on whichever broker they happen; it contains no secret",
 )
 def test_without_the_setting_nothing_is_recorded(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:
@@ -351,8 +351,8 @@ def test_without_the_setting_nothing_is_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
-    "repetitions are folded, what does not fit is counted",
+    "A request neither waits for its audit record nor fails with it; the queue of audit records is "
+    "limited, repetitions are combined, and dropped records are counted",
 )
 def test_a_missing_leader_is_no_error_for_the_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

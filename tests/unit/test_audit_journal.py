@@ -33,8 +33,8 @@ def taken(journal: Journal) -> list[Entry]:
 
 @pytest.mark.promise(
     "access",
-    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
-    "repetitions are folded, what does not fit is counted",
+    "A request neither waits for its audit record nor fails with it; the queue of audit records is "
+    "limited, repetitions are combined, and dropped records are counted",
 )
 def test_the_first_of_equal_denials_is_written_at_once_and_the_rest_as_one_count() -> None:
     journal = Journal(window_ms=WINDOW)
@@ -55,8 +55,8 @@ def test_the_first_of_equal_denials_is_written_at_once_and_the_rest_as_one_count
 
 @pytest.mark.promise(
     "access",
-    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
-    "repetitions are folded, what does not fit is counted",
+    "A request neither waits for its audit record nor fails with it; the queue of audit records is "
+    "limited, repetitions are combined, and dropped records are counted",
 )
 def test_of_a_sender_with_many_names_only_the_first_are_named() -> None:
     journal = Journal(window_ms=WINDOW, names=5)
@@ -74,8 +74,8 @@ def test_of_a_sender_with_many_names_only_the_first_are_named() -> None:
 
 @pytest.mark.promise(
     "access",
-    "A request never waits for its audit record and does not fail with it; what waits is bounded, "
-    "repetitions are folded, what does not fit is counted",
+    "A request neither waits for its audit record nor fails with it; the queue of audit records is "
+    "limited, repetitions are combined, and dropped records are counted",
 )
 def test_what_does_not_fit_is_counted_and_the_count_is_recorded_when_there_is_room() -> None:
     journal = Journal(capacity=10, window_ms=WINDOW)

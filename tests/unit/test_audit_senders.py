@@ -67,8 +67,8 @@ async def new(broker: Broker, before: int) -> list[dict[str, Any]]:
 
 @pytest.mark.promise(
     "access",
-    "Offsets that are reset, members that are removed and transactions that are ended by administrators are "
-    "in the audit topic; what members and brokers do is not",
+    "The audit topic records when administrators reset offsets, remove members and end transactions, but "
+    "not what members and brokers do",
 )
 def test_what_a_member_commits_is_not_recorded_and_a_reset_of_offsets_is(tmp_path: Path) -> None:
     async def work(broker: Broker, client: As) -> None:

@@ -56,8 +56,8 @@ def test_without_an_acl_nothing_is_allowed_but_to_super_users() -> None:
 
 @pytest.mark.promise(
     "access",
-    "Decisions over ACLs are Kafka's: deny wins, prefixes and wildcards, implied operations, super users, "
-    "deny by default",
+    "ACLs are evaluated as in Kafka: deny takes precedence, prefixes and wildcards, implied operations, "
+    "super users, deny by default",
 )
 def test_allow_everyone_counts_only_where_a_resource_has_no_acl_at_all() -> None:
     made = authorizer(acl("t", principal="User:bob"), allow_everyone=True)
@@ -83,8 +83,8 @@ def test_a_pattern_applies_to_the_names_that_it_means(
 
 @pytest.mark.promise(
     "access",
-    "Decisions over ACLs are Kafka's: deny wins, prefixes and wildcards, implied operations, super users, "
-    "deny by default",
+    "ACLs are evaluated as in Kafka: deny takes precedence, prefixes and wildcards, implied operations, "
+    "super users, deny by default",
 )
 def test_deny_wins_wherever_it_stands() -> None:
     for deny in (acl("*", permission=DENY), acl("o", permission=DENY, pattern=PREFIXED)):
@@ -193,8 +193,8 @@ def as_written(acls: Sequence[Acl], user: str, host: str, operation: int, name: 
 
 @pytest.mark.promise(
     "access",
-    "Decisions over ACLs are Kafka's: deny wins, prefixes and wildcards, implied operations, super users, "
-    "deny by default",
+    "ACLs are evaluated as in Kafka: deny takes precedence, prefixes and wildcards, implied operations, "
+    "super users, deny by default",
 )
 @pytest.mark.parametrize("seed", range(30))
 def test_the_index_decides_as_the_whole_list_does(seed: int) -> None:

@@ -48,7 +48,10 @@ def fetch(*partitions: int, session: tuple[int, int] = (0, 0), topic: str = "t")
     )
 
 
-@pytest.mark.promise("hostile input", "What one client can make the broker remember and unpack is bounded")
+@pytest.mark.promise(
+    "hostile input",
+    "The memory that one client can make the broker use, for state and for decompression, is limited",
+)
 def test_partitions_that_are_not_there_are_answered_and_not_remembered(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as (broker, connect):
@@ -102,7 +105,10 @@ def test_a_partition_that_is_named_again_is_read_once_as_it_was_named_last(tmp_p
     asyncio.run(scenario())
 
 
-@pytest.mark.promise("hostile input", "What one client can make the broker remember and unpack is bounded")
+@pytest.mark.promise(
+    "hostile input",
+    "The memory that one client can make the broker use, for state and for decompression, is limited",
+)
 def test_a_message_with_too_many_items_is_no_request() -> None:
     def metadata(count: int) -> bytes:
         return struct.pack(">i", count) + b"\0\1a" * count
@@ -140,7 +146,10 @@ def lying(value: bytes) -> bytearray:
     return data
 
 
-@pytest.mark.promise("hostile input", "What one client can make the broker remember and unpack is bounded")
+@pytest.mark.promise(
+    "hostile input",
+    "The memory that one client can make the broker use, for state and for decompression, is limited",
+)
 def test_after_the_allowance_of_a_request_its_batches_pass_on_their_headers() -> None:
     config = resolve_topic(BrokerConfig.parse({}), {})
     allowance = Allowance(1 << 20)
@@ -163,14 +172,20 @@ def test_many_small_records_spend_the_allowance_as_large_ones_do() -> None:
     assert allowance.left <= 0
 
 
-@pytest.mark.promise("hostile input", "What one client can make the broker remember and unpack is bounded")
+@pytest.mark.promise(
+    "hostile input",
+    "The memory that one client can make the broker use, for state and for decompression, is limited",
+)
 def test_a_batch_that_unpacks_to_too_much_is_refused() -> None:
     bomb = packed(b"\0" * (64 << 20))
     with pytest.raises(InvalidRecord):
         admit(bomb, 0, len(bomb), resolve_topic(BrokerConfig.parse({}), {}), TIME)
 
 
-@pytest.mark.promise("hostile input", "What one client can make the broker remember and unpack is bounded")
+@pytest.mark.promise(
+    "hostile input",
+    "The memory that one client can make the broker use, for state and for decompression, is limited",
+)
 def test_a_produce_that_names_a_partition_twice_is_refused_whole(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, ManualClock(TIME)) as (broker, connect):
@@ -199,7 +214,9 @@ def test_a_produce_that_names_a_partition_twice_is_refused_whole(tmp_path: Path)
 # -- turns
 
 
-@pytest.mark.promise("hostile input", "Between costly requests of one connection others are served")
+@pytest.mark.promise(
+    "hostile input", "Requests of other connections are served between expensive requests of one connection"
+)
 def test_between_costly_requests_of_one_connection_others_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

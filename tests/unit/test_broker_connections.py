@@ -185,7 +185,8 @@ def test_a_handler_that_fails_is_answered_and_the_connection_lives(
 
 @pytest.mark.promise(
     "hostile input",
-    "A wait or an answer that fails costs its own client the connection, and keeps no other request waiting",
+    "A delayed request or a response that fails closes only the connection of its own client and delays "
+    "no other request",
 )
 def test_an_answer_that_cannot_be_encoded_ends_the_connection_and_not_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -208,7 +209,8 @@ def test_an_answer_that_cannot_be_encoded_ends_the_connection_and_not_in_silence
 
 @pytest.mark.promise(
     "hostile input",
-    "A wait or an answer that fails costs its own client the connection, and keeps no other request waiting",
+    "A delayed request or a response that fails closes only the connection of its own client and delays "
+    "no other request",
 )
 def test_a_fetch_that_fails_at_the_end_of_its_wait_is_not_left_without_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

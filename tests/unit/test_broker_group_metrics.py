@@ -25,7 +25,7 @@ def exported(broker: Broker, name: str) -> dict[str, float]:
 
 
 @pytest.mark.promise(
-    "operations", "Lag is exported by the broker that leads a partition, and by no other that has a replica"
+    "operations", "Lag is exported only by the broker that leads a partition, not by other replicas"
 )
 def test_lag_is_exported_where_the_partition_is_led(tmp_path: Path) -> None:
     async def main() -> None:
@@ -41,7 +41,9 @@ def test_lag_is_exported_where_the_partition_is_led(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.promise("operations", "While one part of the groups is loaded, the others have their metrics")
+@pytest.mark.promise(
+    "operations", "While one coordinator partition is loaded, the groups of the others have their metrics"
+)
 def test_a_shard_that_is_being_read_hides_no_other_group(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, offsets_topic_num_partitions="2") as broker:

@@ -319,7 +319,9 @@ def test_a_partition_whose_log_cannot_be_made_is_a_storage_error_until_it_can(tm
     asyncio.run(main())
 
 
-@pytest.mark.promise("reassignment", "A deleted topic's log does not stay in memory, nor its files open")
+@pytest.mark.promise(
+    "reassignment", "The log of a deleted topic does not stay in memory, and its files do not stay open"
+)
 @pytest.mark.unchecked_logs
 def test_nothing_keeps_the_log_of_a_topic_that_was_deleted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -359,7 +361,7 @@ def _fail(reason: str) -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "Metadata that a broker could not apply is applied again, without waiting for another change",
+    "If a broker fails to apply new metadata, it tries again without waiting for the next change",
 )
 def test_metadata_that_could_not_be_applied_is_applied_without_another_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -390,8 +392,8 @@ def test_metadata_that_could_not_be_applied_is_applied_without_another_change(
 
 @pytest.mark.promise(
     "log",
-    "The codec of an API is made in a thread when a client first asks for it, and only that client waits; "
-    "retention takes at most eight segments out of use in a turn of the loop",
+    "The codec of an API is built in a thread when a client first calls that API, and only that client "
+    "waits; retention removes at most eight segments in one turn of the event loop",
 )
 def test_the_codec_of_an_api_is_made_off_the_loop_and_its_first_request_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,7 +25,9 @@ class Reader:
         self.grants += 1
 
 
-@pytest.mark.promise("hostile input", "Buffered bytes are bounded in all, and waiting readers get their turn")
+@pytest.mark.promise(
+    "hostile input", "The total of buffered bytes is limited, and waiting readers take turns"
+)
 def test_a_spent_budget_gives_one_overdraft_and_lets_the_others_wait() -> None:
     budget, first, second, third = Budget(100), Reader(), Reader(), Reader()
     budget.charge(100)

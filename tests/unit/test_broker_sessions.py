@@ -146,7 +146,10 @@ def test_no_slots_mean_no_sessions() -> None:
     assert sessions.create(partitions(1), False, False) is None
 
 
-@pytest.mark.promise("hostile input", "What one client can make the broker remember and unpack is bounded")
+@pytest.mark.promise(
+    "hostile input",
+    "The memory that one client can make the broker use, for state and for decompression, is limited",
+)
 def test_the_partitions_of_all_sessions_are_limited_and_a_long_unused_one_makes_room() -> None:
     sessions, clock = cache(10, max_partitions=10)
     assert sessions.create(partitions(11), False, False) is None

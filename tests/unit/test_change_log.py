@@ -19,7 +19,7 @@ def partition(index: int) -> PartitionImage:
     return PartitionImage(index, 1, 4, (1, 2, 3), (1, 2, 3))
 
 
-@pytest.mark.promise("cluster", "A failover of a thousand partitions gives a few lines of log")
+@pytest.mark.promise("cluster", "A failover of a thousand partitions writes only a few lines to the log")
 def test_a_thousand_partitions_that_fail_over_are_a_few_lines() -> None:
     changes = [
         PartitionChange("t", ID, partition(at), changed(partition(at), leader=2 + at % 2, isr=(2, 3)))

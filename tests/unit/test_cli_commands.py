@@ -38,7 +38,7 @@ def every_command():
 
 
 @pytest.mark.promise(
-    "commands", "Every command has help, JSON where it gives data, and exit codes that mean something"
+    "commands", "Every command has help, JSON output where it prints data, and meaningful exit codes"
 )
 def test_every_command_has_help():
     for path, command in every_command().items():
@@ -57,7 +57,7 @@ def test_the_help_lines_of_the_lazy_table_are_those_of_the_commands():
 
 
 @pytest.mark.promise(
-    "commands", "Every command has help, JSON where it gives data, and exit codes that mean something"
+    "commands", "Every command has help, JSON output where it prints data, and meaningful exit codes"
 )
 def test_every_command_that_gives_data_has_json():
     for path, command in every_command().items():
@@ -66,7 +66,7 @@ def test_every_command_that_gives_data_has_json():
 
 
 @pytest.mark.promise(
-    "commands", "Every command has help, JSON where it gives data, and exit codes that mean something"
+    "commands", "Every command has help, JSON output where it prints data, and meaningful exit codes"
 )
 def test_help_documents_the_exit_codes():
     assert "0 done, 1 the operation failed, 2 wrong usage, 130" in " ".join(invoke("--help").output.split())
@@ -79,7 +79,7 @@ def test_the_reference_page_is_up_to_date():
 
 
 @pytest.mark.promise(
-    "commands", "Every command has help, JSON where it gives data, and exit codes that mean something"
+    "commands", "Every command has help, JSON output where it prints data, and meaningful exit codes"
 )
 @pytest.mark.parametrize(
     "arguments",
@@ -118,7 +118,7 @@ def test_a_wrong_command_gets_a_suggestion(capfd):
     assert "no command 'topcis'. Did you mean 'topics'?" in capfd.readouterr().err
 
 
-@pytest.mark.promise("commands", "Failures are one clear line that names the thing")
+@pytest.mark.promise("commands", "Failures print one clear line that names the topic, setting or address")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -180,7 +180,7 @@ def test_reasons_are_free_of_librdkafkas_states_and_prefixes():
     assert reason(Error("SSL handshake failed")) == "SSL handshake failed"
 
 
-@pytest.mark.promise("commands", "Failures are one clear line that names the thing")
+@pytest.mark.promise("commands", "Failures print one clear line that names the topic, setting or address")
 def test_a_failure_is_always_one_line():
     assert CommandFailed("a\n  b\tc").message == "a b c"
 
@@ -208,7 +208,7 @@ def complete(*words, **environment):
     return [item.partition(",")[2] for item in found.stdout.splitlines() if item]
 
 
-@pytest.mark.promise("commands", "The shell completes commands, settings and topics")
+@pytest.mark.promise("commands", "Shell completion knows commands, settings and topics")
 def test_completion_offers_commands_and_settings():
     assert complete("to") == ["topics"]
     assert "retention.ms=" in complete("topics", "create", "t", "--config", "retention")
@@ -218,7 +218,7 @@ def test_completion_is_quiet_when_the_cluster_cannot_be_reached():
     assert complete("consume", "x", PENSTOCK_BOOTSTRAP=NOWHERE) == []
 
 
-@pytest.mark.promise("commands", "Help and the broker load neither rich nor confluent-kafka")
+@pytest.mark.promise("commands", "`--help` and the broker import neither rich nor confluent-kafka")
 @pytest.mark.parametrize("arguments", [["--help"], ["consume", "--help"], ["broker", "--help"]])
 def test_help_imports_neither_rich_nor_confluent_kafka(arguments):
     check = (
@@ -229,7 +229,7 @@ def test_help_imports_neither_rich_nor_confluent_kafka(arguments):
     subprocess.run([sys.executable, "-c", check, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.promise("commands", "Help and the broker load neither rich nor confluent-kafka")
+@pytest.mark.promise("commands", "`--help` and the broker import neither rich nor confluent-kafka")
 def test_starting_a_broker_imports_neither_rich_nor_confluent_kafka():
     check = (
         "import sys, penstock.cli.up.commands, penstock.cli.broker, penstock.broker.main;"

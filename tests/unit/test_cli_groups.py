@@ -50,7 +50,7 @@ def test_wrong_usage_is_refused_before_any_broker_is_asked(arguments):
     assert "Traceback" not in result.output
 
 
-@pytest.mark.promise("group commands", "Failures are one clear line with a hint")
+@pytest.mark.promise("group commands", "Failures print one clear line with a hint")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -72,7 +72,7 @@ def test_a_cluster_that_is_not_there_is_one_line_and_code_1(arguments):
     assert result.stderr.startswith(f"Error: cannot reach a broker at {NOWHERE}")
 
 
-@pytest.mark.promise("group commands", "Failures are one clear line with a hint")
+@pytest.mark.promise("group commands", "Failures print one clear line with a hint")
 def test_security_settings_that_do_not_fit_are_one_line_and_code_1():
     result = invoke("transactions", "list", "-X", "security.protocol=SASL_SSL")
     assert result.exit_code == 1
@@ -81,8 +81,8 @@ def test_security_settings_that_do_not_fit_are_one_line_and_code_1():
 
 @pytest.mark.promise(
     "group commands",
-    "`penstock groups reset` shows the changes, applies them only with `--execute`, and not while the "
-    "group has members",
+    "`penstock groups reset` shows the changes, applies them only with `--execute`, and refuses while "
+    "the group has members",
 )
 def test_a_shift_stays_within_what_the_partition_has():
     earliest, latest = {0: 5, 1: 0, 2: 0}, {0: 20, 1: 20, 2: 20}
@@ -95,7 +95,9 @@ def partition(lag, seconds):
     return PartitionLag("t", 0, 0, 0, lag, seconds, None)
 
 
-@pytest.mark.promise("group commands", "`penstock groups lag` shows records and seconds, once or repeatedly")
+@pytest.mark.promise(
+    "group commands", "`penstock groups lag` shows the lag in records and seconds, once or repeatedly"
+)
 def test_the_lag_of_a_topic_is_the_sum_in_records_and_the_worst_in_seconds():
     known = [partition(3, 1.5), partition(0, 0.0), partition(None, None), partition(4, 0.2)]
     assert (total_lag(known), longest_lag(known)) == (7, 1.5)

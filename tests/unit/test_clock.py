@@ -35,7 +35,7 @@ def test_the_system_clock_reads_milliseconds_since_the_epoch() -> None:
 
 
 @pytest.mark.promise(
-    "hostile input", "Deadlines of coordinators come in time when the clock of the machine is set back"
+    "hostile input", "The timeouts of coordinators expire on time even if the machine's clock is set back"
 )
 def test_a_steady_clock_does_not_jump_with_the_machines() -> None:
     machine = ManualClock(1_000_000)

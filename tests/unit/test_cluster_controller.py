@@ -305,8 +305,8 @@ async def replaced() -> tuple[ClusterController, ElectedController, ClusterContr
 
 @pytest.mark.promise(
     "cluster",
-    "A broker that was started again does not become in sync by what its leader knew of it before, also "
-    "where the controller has not heard of the restart",
+    "A restarted broker does not become in sync because of what its leader knew about it before, even if "
+    "the controller has not noticed the restart",
 )
 @pytest.mark.parametrize("is_back", [False, True])
 def test_a_broker_that_was_started_again_is_not_let_in_by_a_controller_that_has_not_heard(
@@ -353,7 +353,8 @@ def test_a_broker_that_was_started_again_is_not_let_in_by_a_controller_that_has_
 
 
 @pytest.mark.promise(
-    "reassignment", "A controller that stops resigns only from its own epoch, and never deposes another"
+    "reassignment",
+    "A controller that stops resigns only from its own epoch and never removes another controller",
 )
 def test_a_controller_that_stops_does_not_depose_another() -> None:
     async def run() -> None:
@@ -368,7 +369,8 @@ def test_a_controller_that_stops_does_not_depose_another() -> None:
 
 
 @pytest.mark.promise(
-    "reassignment", "A controller that stops resigns only from its own epoch, and never deposes another"
+    "reassignment",
+    "A controller that stops resigns only from its own epoch and never removes another controller",
 )
 def test_a_controller_that_was_away_does_not_depose_another() -> None:
     """It finds its own node of its former session, in a mirror that is behind."""
@@ -396,7 +398,8 @@ def test_a_controller_that_was_away_does_not_depose_another() -> None:
 
 
 @pytest.mark.promise(
-    "reassignment", "A controller that stops resigns only from its own epoch, and never deposes another"
+    "reassignment",
+    "A controller that stops resigns only from its own epoch and never removes another controller",
 )
 def test_the_node_of_a_former_session_is_deleted_and_the_controller_elected_again() -> None:
     async def run() -> None:
@@ -433,7 +436,9 @@ def test_many_changes_are_stored_in_parts_that_are_small_enough() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.promise("cluster", "A broker that cannot apply one altered setting still applies later changes")
+@pytest.mark.promise(
+    "cluster", "A broker that fails to apply one changed setting still applies later changes"
+)
 def test_settings_that_contradict_one_brokers_own_do_not_make_it_deaf(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -48,7 +48,7 @@ def clusters(draw: st.DrawFn) -> tuple[Placed, dict[int, str | None]]:
 
 @pytest.mark.promise(
     "reassignment",
-    "A broker can be added, used for new partitions and on request for existing ones, and decommissioned",
+    "A broker can be added, used for new partitions and, on request, for existing ones, and decommissioned",
 )
 @settings(deadline=None)
 @given(clusters())
@@ -119,7 +119,7 @@ def test_replicas_stay_in_as_many_racks_as_they_are() -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "A broker can be added, used for new partitions and on request for existing ones, and decommissioned",
+    "A broker can be added, used for new partitions and, on request, for existing ones, and decommissioned",
 )
 def test_a_broker_is_vacated_and_the_others_share_what_it_had() -> None:
     racks: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}

@@ -167,7 +167,9 @@ def transaction(directory: Directory, kind: str) -> None:
     directory.segment(4, batch(4, (b"a" if kind == "commit" else b"c", b"9")))
 
 
-@pytest.mark.promise("log", "Compaction handles transactions: aborted records go, open ones stay")
+@pytest.mark.promise(
+    "log", "Compaction handles transactions: it removes aborted records and keeps open transactions"
+)
 @pytest.mark.parametrize("kind", ["commit", "abort"])
 def test_a_marker_goes_when_its_data_is_gone_and_its_horizon_has_passed(directory, kind):
     transaction(directory, kind)
@@ -197,7 +199,9 @@ def test_an_abort_whose_marker_lies_behind_the_cleaned_part_is_known(directory):
     assert [r.value for _, records, _ in directory.cleaned() for r in records] == [b"1"]
 
 
-@pytest.mark.promise("log", "Compaction handles transactions: aborted records go, open ones stay")
+@pytest.mark.promise(
+    "log", "Compaction handles transactions: it removes aborted records and keeps open transactions"
+)
 def test_data_of_a_transaction_that_is_still_open_stays(directory):
     ids = {"producer_id": 5, "producer_epoch": 1, "base_sequence": 0, "transactional": True}
     directory.segment(0, batch(0, (b"a", b"1")), batch(1, (b"b", b"2"), **ids))

@@ -257,7 +257,9 @@ def test_only_one_record_of_a_key_is_left_in_the_cleaned_part(fresh, history):
     assert len({record.key for record in committed}) == len(committed)
 
 
-@pytest.mark.promise("log", "Compaction handles transactions: aborted records go, open ones stay")
+@pytest.mark.promise(
+    "log", "Compaction handles transactions: it removes aborted records and keeps open transactions"
+)
 @with_files
 @given(histories)
 def test_no_aborted_record_is_left_on_disk_in_the_cleaned_part(fresh, history):
@@ -357,7 +359,9 @@ def test_sequences_survive_cleaning_and_a_recovery_without_snapshots(fresh, hist
     assert after == before
 
 
-@pytest.mark.promise("log", "Compaction handles transactions: aborted records go, open ones stay")
+@pytest.mark.promise(
+    "log", "Compaction handles transactions: it removes aborted records and keeps open transactions"
+)
 def test_a_producer_that_aborted_deletes_a_key_for_good_in_a_later_transaction(fresh):
     """Its abort lies in the part that was cleaned before."""
     bench = fresh()

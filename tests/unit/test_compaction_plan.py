@@ -73,7 +73,9 @@ def test_nothing_past_the_last_stable_offset_or_the_high_watermark_is_cleaned(bo
     assert assess(log(high_watermark=bound), NOW).first_uncleanable_offset == end
 
 
-@pytest.mark.promise("log", "The dirty ratio and the minimum and maximum lag decide when a log is compacted")
+@pytest.mark.promise(
+    "log", "The dirty ratio and the minimum and maximum compaction lag decide when a log is compacted"
+)
 def test_min_compaction_lag_holds_back_the_first_young_segment_and_all_behind_it():
     config = replace(COMPACT, min_compaction_lag_ms=1000)
     segments = [segment(0), segment(10, newest=NOW - 999), segment(20), segment(30)]
@@ -82,7 +84,9 @@ def test_min_compaction_lag_holds_back_the_first_young_segment_and_all_behind_it
     assert assess(log(config=config, segments=old_enough), NOW).first_uncleanable_offset == 30
 
 
-@pytest.mark.promise("log", "The dirty ratio and the minimum and maximum lag decide when a log is compacted")
+@pytest.mark.promise(
+    "log", "The dirty ratio and the minimum and maximum compaction lag decide when a log is compacted"
+)
 def test_a_log_is_due_only_above_the_dirty_ratio():
     half = log(20, segments=[segment(0), segment(10), segment(20, size=200), segment(30)])
     assert assess(half, NOW).dirty_ratio == 0.5
@@ -91,7 +95,9 @@ def test_a_log_is_due_only_above_the_dirty_ratio():
     assert plan_cleaning([more], NOW) is not None
 
 
-@pytest.mark.promise("log", "The dirty ratio and the minimum and maximum lag decide when a log is compacted")
+@pytest.mark.promise(
+    "log", "The dirty ratio and the minimum and maximum compaction lag decide when a log is compacted"
+)
 def test_max_compaction_lag_makes_a_log_due_below_the_dirty_ratio():
     config = replace(COMPACT, max_compaction_lag_ms=500)
     segments = [segment(0), segment(10), segment(20, first=NOW - 501), segment(30)]

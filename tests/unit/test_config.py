@@ -215,7 +215,7 @@ def test_broker_id_and_log_dir_are_other_names_of_node_id_and_log_dirs() -> None
 
 
 @pytest.mark.promise(
-    "topics", "A topic's own value wins over the broker's, a broker's over the default of all"
+    "topics", "A topic's own value overrides the broker's value, which overrides the cluster-wide default"
 )
 def test_a_broker_setting_altered_for_one_broker_beats_all_brokers_beats_the_file() -> None:
     static = BrokerConfig.parse({"log.retention.ms": "1", "message.max.bytes": "11"})
@@ -288,7 +288,7 @@ def test_an_alterable_broker_setting_is_still_validated() -> None:
 
 @pytest.mark.promise(
     "protocol",
-    "Unused and unknown broker settings are accepted or rejected as by Kafka, with a warning in the log",
+    "Unused and unknown broker settings are accepted or rejected as in Kafka, with a warning in the log",
 )
 def test_settings_of_kafka_that_are_not_used_and_unknown_ones_are_accepted_with_a_note() -> None:
     for name, value in (("log.cleaner.threads", "2"), ("num.io.threads", "8")):
@@ -348,8 +348,8 @@ def test_synonyms_begin_with_the_setting_that_is_asked_for() -> None:
 
 @pytest.mark.promise(
     "protocol",
-    "Settings are described as by Kafka: sources, synonyms of defaults, settings without effect; "
-    "`advertised.listeners` is the effective one",
+    "Settings are described as in Kafka: their sources, the synonyms of defaults, and settings without "
+    "effect; `advertised.listeners` has its effective value",
 )
 def test_the_advertised_listeners_are_the_effective_ones() -> None:
     for config in (NOTHING_SET, BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://h:0"})):

@@ -47,7 +47,7 @@ def test_an_incremental_change_leaves_the_other_settings() -> None:
 
 @pytest.mark.promise(
     "protocol",
-    "Unused and unknown broker settings are accepted or rejected as by Kafka, with a warning in the log",
+    "Unused and unknown broker settings are accepted or rejected as in Kafka, with a warning in the log",
 )
 @pytest.mark.parametrize("incremental", [True, False])
 def test_broker_settings_without_effect_are_kept_with_a_note_for_the_log(incremental: bool) -> None:

@@ -7,7 +7,7 @@ import pytest
 from penstock.coordinator import partition_for
 
 
-@pytest.mark.promise("groups", "The state of a group is in the partition that Kafka would choose")
+@pytest.mark.promise("groups", "The state of a group is in the partition that Kafka would choose for it")
 @pytest.mark.parametrize(
     ("key", "partition"),
     [

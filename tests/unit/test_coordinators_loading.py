@@ -72,8 +72,8 @@ def committed(broker: Broker, group_id: str) -> int | None:
 
 @pytest.mark.promise(
     "hostile input",
-    "Only coordinators write to their topics, and one unreadable record does not make other "
-    "state unavailable",
+    "Only coordinators can write to their topics, and one unreadable record does not make other state "
+    "unavailable",
 )
 @pytest.mark.parametrize("what", BAD)
 def test_a_record_that_cannot_be_read_is_passed_over_and_the_groups_around_it_are_served(
@@ -113,8 +113,8 @@ def test_a_transaction_that_cannot_be_read_is_passed_over_and_the_others_are_ser
 
 @pytest.mark.promise(
     "hostile input",
-    "Only coordinators write to their topics, and one unreadable record does not make other "
-    "state unavailable",
+    "Only coordinators can write to their topics, and one unreadable record does not make other state "
+    "unavailable",
 )
 def test_a_partition_that_cannot_be_loaded_does_not_keep_others_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +155,9 @@ async def loaded(broker: Broker) -> None:
 
 
 @pytest.mark.promise(
-    "log", "Of many coordinator shards that come at once, only a little is replayed in each turn of the loop"
+    "log",
+    "When a broker takes over many coordinator partitions at once, it replays only a little of them in "
+    "each turn of the event loop",
 )
 def test_of_many_shards_that_come_at_once_only_a_little_is_replayed_in_each_turn_of_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -250,7 +252,7 @@ def test_a_shard_that_is_lost_while_it_is_read_is_read_again_when_it_comes_back(
 
 
 @pytest.mark.promise(
-    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+    "hostile input", "A coordinator partition that cannot be read is retried with increasing pauses"
 )
 def test_a_large_shard_that_could_not_be_read_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

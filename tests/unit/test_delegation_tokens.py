@@ -56,8 +56,8 @@ def test_a_token_lives_as_long_as_asked_and_never_longer_than_the_broker_allows(
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
-    "users cannot change it, and a login with a token cannot create one",
+    "A delegation token logs in its owner over SCRAM on all brokers until it expires; other users cannot "
+    "change it, and a client that logged in with a token cannot create one",
 )
 @pytest.mark.parametrize("principal", ["User:alice", "User:carol", "User:bob"])
 def test_owner_requester_and_renewers_renew_and_expire_it(principal: str) -> None:
@@ -75,8 +75,8 @@ def test_owner_requester_and_renewers_renew_and_expire_it(principal: str) -> Non
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
-    "users cannot change it, and a login with a token cannot create one",
+    "A delegation token logs in its owner over SCRAM on all brokers until it expires; other users cannot "
+    "change it, and a client that logged in with a token cannot create one",
 )
 def test_others_change_nothing_and_an_expired_token_is_only_deleted() -> None:
     token = made()
@@ -173,8 +173,8 @@ def scenario(
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
-    "users cannot change it, and a login with a token cannot create one",
+    "A delegation token logs in its owner over SCRAM on all brokers until it expires; other users cannot "
+    "change it, and a client that logged in with a token cannot create one",
 )
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_client_with_a_token_is_its_owner_and_makes_no_tokens(tmp_path: Path, mechanism: str) -> None:
@@ -202,8 +202,8 @@ def test_a_client_with_a_token_is_its_owner_and_makes_no_tokens(tmp_path: Path, 
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
-    "users cannot change it, and a login with a token cannot create one",
+    "A delegation token logs in its owner over SCRAM on all brokers until it expires; other users cannot "
+    "change it, and a client that logged in with a token cannot create one",
 )
 def test_wrong_unknown_and_expired_tokens_let_nobody_in(tmp_path: Path) -> None:
     async def work(broker: Broker, clock: ManualClock) -> None:
@@ -231,8 +231,8 @@ def test_wrong_unknown_and_expired_tokens_let_nobody_in(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
-    "users cannot change it, and a login with a token cannot create one",
+    "A delegation token logs in its owner over SCRAM on all brokers until it expires; other users cannot "
+    "change it, and a client that logged in with a token cannot create one",
 )
 def test_tokens_are_renewed_expired_and_removed(tmp_path: Path) -> None:
     async def work(broker: Broker, clock: ManualClock) -> None:
@@ -263,8 +263,8 @@ def test_tokens_are_renewed_expired_and_removed(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "A delegation token logs its owner in over SCRAM, at all brokers, until it expires; other "
-    "users cannot change it, and a login with a token cannot create one",
+    "A delegation token logs in its owner over SCRAM on all brokers until it expires; other users cannot "
+    "change it, and a client that logged in with a token cannot create one",
 )
 def test_tokens_are_there_after_a_restart_and_void_with_another_secret(tmp_path: Path) -> None:
     found: list[Message] = []
@@ -294,8 +294,8 @@ def test_tokens_are_there_after_a_restart_and_void_with_another_secret(tmp_path:
 
 @pytest.mark.promise(
     "access",
-    "Delegation tokens for others and of others take ACLs; without a secret, and without a login, there "
-    "are none",
+    "Creating, describing and changing delegation tokens of other users needs ACLs; without a secret key "
+    "or without a login there are no tokens",
 )
 def test_tokens_for_others_and_of_others_take_acls(tmp_path: Path) -> None:
     async def work(broker: Broker, clock: ManualClock) -> None:
@@ -333,8 +333,8 @@ def test_tokens_for_others_and_of_others_take_acls(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "Delegation tokens for others and of others take ACLs; without a secret, and without a login, there "
-    "are none",
+    "Creating, describing and changing delegation tokens of other users needs ACLs; without a secret key "
+    "or without a login there are no tokens",
 )
 def test_without_a_secret_and_without_a_login_there_are_no_tokens(tmp_path: Path) -> None:
     async def main() -> None:

@@ -65,9 +65,9 @@ async def waits(broker: Broker) -> None:
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 def test_records_are_deleted_when_the_follower_has_deleted_them_too(tmp_path: Path) -> None:
     async def run() -> None:
@@ -89,9 +89,9 @@ def test_records_are_deleted_when_the_follower_has_deleted_them_too(tmp_path: Pa
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 def test_a_follower_that_does_not_delete_them_in_time_is_a_timeout(tmp_path: Path) -> None:
     async def run() -> None:
@@ -108,9 +108,9 @@ def test_a_follower_that_does_not_delete_them_in_time_is_a_timeout(tmp_path: Pat
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 def test_a_replica_on_a_broker_that_is_away_is_not_waited_for(tmp_path: Path) -> None:
     async def run() -> None:
@@ -127,9 +127,9 @@ def test_a_replica_on_a_broker_that_is_away_is_not_waited_for(tmp_path: Path) ->
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 @pytest.mark.parametrize("back", [False, True])
 def test_a_leader_that_is_replaced_meanwhile_does_not_say_that_they_are_deleted(
@@ -162,8 +162,8 @@ async def move(broker: Broker) -> None:
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords that waits for replicas of a partition that is deleted or moved away is answered at once, "
-    "with UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER",
+    "A DeleteRecords request that waits for replicas returns UNKNOWN_TOPIC_OR_PARTITION at once if the "
+    "partition is deleted, and NOT_LEADER_OR_FOLLOWER if it moves to other brokers",
 )
 @pytest.mark.parametrize(
     ("go", "error"),
@@ -186,9 +186,9 @@ def test_a_partition_that_goes_while_the_replicas_are_waited_for_is_reported(
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 def test_what_cannot_be_deleted_is_refused_as_kafka_does(tmp_path: Path) -> None:
     async def run() -> None:
@@ -204,8 +204,8 @@ def test_what_cannot_be_deleted_is_refused_as_kafka_does(tmp_path: Path) -> None
 
 @pytest.mark.promise(
     "topics",
-    "A broker without a replica answers NOT_LEADER_OR_FOLLOWER for a partition that others have, in every "
-    "API",
+    "In every API, a broker returns NOT_LEADER_OR_FOLLOWER for a partition whose replicas are on other "
+    "brokers",
 )
 def test_a_partition_that_only_others_have_makes_a_client_look_for_them(tmp_path: Path) -> None:
     """NOT_LEADER_OR_FOLLOWER, as Kafka answers; an unknown partition is what the cluster does not have."""

@@ -31,8 +31,8 @@ ONE_SHARD = {"offsets_topic_num_partitions": "1", "transaction_state_log_num_par
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 def test_a_shard_that_is_loaded_keeps_the_offsets_of_a_topic_that_the_image_lacks() -> None:
     host = Host()
@@ -47,8 +47,8 @@ def test_a_shard_that_is_loaded_keeps_the_offsets_of_a_topic_that_the_image_lack
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 def test_offsets_go_when_the_store_does_not_have_their_topic() -> None:
     host = Host()
@@ -68,8 +68,8 @@ def test_offsets_go_when_the_store_does_not_have_their_topic() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 def test_offsets_of_the_next_topic_of_a_name_outlive_an_image_that_shows_the_former_one() -> None:
     """The former coordinator knew the new topic, this one hears of it later."""
@@ -89,8 +89,8 @@ def test_offsets_of_the_next_topic_of_a_name_outlive_an_image_that_shows_the_for
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 def test_a_topic_that_was_created_again_begins_without_the_offsets_of_the_former_one() -> None:
     host = Host()
@@ -106,8 +106,8 @@ def test_a_topic_that_was_created_again_begins_without_the_offsets_of_the_former
 
 @pytest.mark.promise(
     "groups",
-    "A topic that is deleted and created again while its coordinator is elected begins without the offsets "
-    "of the former topic",
+    "A topic that is deleted and created again while a coordinator is elected starts without the offsets "
+    "of the deleted topic",
 )
 @pytest.mark.parametrize("is_heard", [False, True])
 def test_offsets_go_when_their_topic_was_created_again_while_the_store_was_asked(is_heard: bool) -> None:
@@ -180,8 +180,8 @@ async def with_a_commit(directory: Path) -> AsyncIterator[Broker]:
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 def test_a_coordinator_whose_image_is_behind_keeps_the_offsets_and_tombstones_nothing(tmp_path: Path) -> None:
     async def main() -> None:
@@ -199,8 +199,8 @@ def test_a_coordinator_whose_image_is_behind_keeps_the_offsets_and_tombstones_no
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 def test_offsets_of_a_topic_that_was_deleted_before_a_failover_go_after_it(tmp_path: Path) -> None:
     async def main() -> None:
@@ -216,8 +216,8 @@ def test_offsets_of_a_topic_that_was_deleted_before_a_failover_go_after_it(tmp_p
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 def test_while_the_store_cannot_be_asked_nothing_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,8 +249,8 @@ def test_while_the_store_cannot_be_asked_nothing_is_forgotten(
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 def test_a_deletion_that_the_image_shows_takes_the_offsets_with_it(tmp_path: Path) -> None:
     async def main() -> None:
@@ -270,8 +270,8 @@ def _ref(name: str) -> TopicRef:
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_transaction_is_complete_without_the_marker_of_a_topic_only_if_that_was_deleted(
@@ -301,8 +301,8 @@ def test_a_transaction_is_complete_without_the_marker_of_a_topic_only_if_that_wa
 
 @pytest.mark.promise(
     "groups",
-    "Committed offsets, share state and transactions lose a topic only when it was deleted, not because a "
-    "broker has not heard of it yet",
+    "Committed offsets, share state and transactions lose a topic only when the topic was deleted, not "
+    "because a broker does not know it yet",
 )
 @pytest.mark.parametrize("deleted", [False, True])
 def test_share_state_is_pruned_only_of_topics_that_were_deleted(deleted: bool, tmp_path: Path) -> None:

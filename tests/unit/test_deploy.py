@@ -35,7 +35,8 @@ def check_command(words: list[str]) -> None:
 
 
 @pytest.mark.promise(
-    "backups", "The files for systemd, containers and Kubernetes in deploy/ fit what Penstock has"
+    "backups",
+    "The files for systemd, containers and Kubernetes in deploy/ match Penstock's commands and settings",
 )
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_a_unit_starts_commands_that_exist(unit: Path) -> None:
@@ -48,7 +49,8 @@ def test_a_unit_starts_commands_that_exist(unit: Path) -> None:
 
 
 @pytest.mark.promise(
-    "backups", "The files for systemd, containers and Kubernetes in deploy/ fit what Penstock has"
+    "backups",
+    "The files for systemd, containers and Kubernetes in deploy/ match Penstock's commands and settings",
 )
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
@@ -76,7 +78,8 @@ def objects() -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.promise(
-    "backups", "The files for systemd, containers and Kubernetes in deploy/ fit what Penstock has"
+    "backups",
+    "The files for systemd, containers and Kubernetes in deploy/ match Penstock's commands and settings",
 )
 def test_the_kubernetes_example_fits_together() -> None:
     kinds = objects()
@@ -118,7 +121,8 @@ def test_the_kubernetes_example_fits_together() -> None:
 
 
 @pytest.mark.promise(
-    "backups", "The files for systemd, containers and Kubernetes in deploy/ fit what Penstock has"
+    "backups",
+    "The files for systemd, containers and Kubernetes in deploy/ match Penstock's commands and settings",
 )
 def test_a_pod_has_a_node_id_and_an_address_of_its_own() -> None:
     (stateful,) = objects()["StatefulSet"]
@@ -140,7 +144,8 @@ def test_a_pod_has_a_node_id_and_an_address_of_its_own() -> None:
 
 
 @pytest.mark.promise(
-    "backups", "The files for systemd, containers and Kubernetes in deploy/ fit what Penstock has"
+    "backups",
+    "The files for systemd, containers and Kubernetes in deploy/ match Penstock's commands and settings",
 )
 def test_the_image_has_the_extras_that_a_broker_of_a_cluster_needs() -> None:
     text = (DEPLOY / "container/Containerfile").read_text()

@@ -46,7 +46,7 @@ def functions_in(path: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-@pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
+@pytest.mark.promise("docs", "The tests, commands, make targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     missing = [
@@ -70,7 +70,7 @@ def anchors_of(page: Path) -> set[str]:
     return {title.strip().replace(" ", "-") for title in plain}
 
 
-@pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
+@pytest.mark.promise("docs", "The tests, commands, make targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     wrong = []
@@ -96,7 +96,7 @@ def test_every_package_is_on_the_page_that_says_where_things_are(page: str) -> N
     assert packages - named == set()
 
 
-@pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
+@pytest.mark.promise("docs", "The tests, commands, make targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
@@ -108,7 +108,7 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
         assert set(words) <= targets, command
 
 
-@pytest.mark.promise("docs", "Tests, commands, targets and links that a page names exist")
+@pytest.mark.promise("docs", "The tests, commands, make targets and links that a page names exist")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_penstock_command_that_a_page_names_exists(page: Path) -> None:
     # A line may be a pipe, of which any part may be ours.
@@ -136,7 +136,7 @@ def check_command(text: str) -> None:
     assert options <= known, f"{text!r}: no option {sorted(options - known)}"
 
 
-@pytest.mark.promise("docs", "Code blocks of Python compile; blocks of JSON and properties can be read")
+@pytest.mark.promise("docs", "Python code blocks compile; JSON and properties blocks can be parsed")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_of_python_json_and_properties_can_be_read(page: Path) -> None:
     for block in blocks_of(page, "python"):
@@ -151,7 +151,7 @@ def test_every_block_of_python_json_and_properties_can_be_read(page: Path) -> No
 
 
 @pytest.mark.promise(
-    "docs", "This page is generated from the markers of the tests; a wrong marker is an error"
+    "docs", "This page is generated from the markers of the tests; an invalid marker is an error"
 )
 def test_the_page_of_promises_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page_of(read_promises()), "run: python -m tests.promises"

@@ -60,7 +60,7 @@ def first(directory: Path, kind: str) -> str:
 
 @pytest.mark.promise(
     "log",
-    "`penstock log dump` and `penstock log verify` read it and report what is wrong, and where",
+    "`penstock log dump` and `penstock log verify` read a log and report what is wrong in it, and where",
 )
 def test_a_log_is_dumped_batch_by_batch(directory):
     rows = list(dump_file(first(directory, ".log")))

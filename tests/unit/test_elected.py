@@ -23,7 +23,9 @@ HTTPS, PLAIN = Identity("a", 2, "https"), Identity("a", 1, "http", leader=True)
 
 
 @pytest.mark.promise(
-    "access", "A login that came over TLS is not sent on without: an https server knows no http leader"
+    "access",
+    "Credentials that came over TLS are not forwarded without TLS: an https server does not accept an "
+    "http leader",
 )
 def test_an_https_server_does_not_choose_a_leader_without_tls():
     members = {"x": HTTPS, "y": PLAIN}
@@ -47,7 +49,9 @@ def test_an_assignment_to_a_leader_without_tls_is_not_accepted_by_an_https_serve
 
 
 @pytest.mark.promise(
-    "access", "A login that came over TLS is not sent on without: an https server knows no http leader"
+    "access",
+    "Credentials that came over TLS are not forwarded without TLS: an https server does not accept an "
+    "http leader",
 )
 def test_no_login_is_forwarded_from_tls_to_plain_text(impostor):
     leader = Identity("127.0.0.1", impostor.server_port, "http", leader=True)
@@ -82,7 +86,9 @@ class Topic:
 
 
 @pytest.mark.promise(
-    "access", "Logins are sent only to a leader that its topic names: to join the group is not enough"
+    "access",
+    "Credentials are forwarded only to a leader that its topic names; membership of the group is not "
+    "sufficient",
 )
 def test_a_leader_counts_when_the_topic_names_it():
     async def follow():

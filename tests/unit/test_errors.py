@@ -39,7 +39,9 @@ def test_every_error_is_a_penstock_error() -> None:
         assert issubclass(kind, errors.PenstockError)
 
 
-@pytest.mark.promise("docs", "An error about a missing extra says how to install it, from the wheel")
+@pytest.mark.promise(
+    "docs", "An error about a missing extra shows the command that installs it from the wheel"
+)
 def test_a_missing_extra_is_installed_from_the_wheel() -> None:
     error = errors.MissingExtra("Connect", "starlette", "connect")
     assert str(error) == (

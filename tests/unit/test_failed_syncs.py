@@ -18,7 +18,7 @@ from tests.unit.test_transactions_broker import running
 
 @pytest.mark.promise(
     "log",
-    "After a sync that failed, no later one acknowledges the records: the log takes none until it is "
+    "After a failed fsync, no later one acknowledges the records: the log accepts no writes until it is "
     "opened again",
 )
 def test_after_a_failed_sync_a_later_one_does_not_vouch_for_the_records(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ class _Held(FaultyFs):
 
 @pytest.mark.promise(
     "log",
-    "After a sync that failed, no later one acknowledges the records: the log takes none until it is "
+    "After a failed fsync, no later one acknowledges the records: the log accepts no writes until it is "
     "opened again",
 )
 def test_a_record_behind_a_failed_sync_is_not_acknowledged(tmp_path: Path) -> None:

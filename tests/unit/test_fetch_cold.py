@@ -51,8 +51,7 @@ def base_offsets(chunks: list[Any]) -> list[int]:
 
 
 @pytest.mark.promise(
-    "log",
-    "A fetch looks at index entries and batch headers only when a thread has read them from the disk",
+    "log", "A fetch uses index entries and batch headers only after a thread has read them from disk"
 )
 def test_what_is_not_in_memory_is_read_by_a_thread_before_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,9 @@ def fetch(broker: Broker, replica_id: int) -> dict[int, FetchPartitionResult]:
 
 
 @pytest.mark.promise(
-    "log", "A file that cannot be read is KAFKA_STORAGE_ERROR for its partition; a fetch gets the others"
+    "log",
+    "A file that cannot be read causes KAFKA_STORAGE_ERROR for its partition; the fetch returns the "
+    "other partitions",
 )
 def test_a_follower_gets_the_other_partitions_of_a_leader_with_a_damaged_file(tmp_path: Path) -> None:
     async def main() -> None:

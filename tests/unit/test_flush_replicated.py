@@ -29,8 +29,8 @@ def following(path: Path) -> Partition:
 
 @pytest.mark.promise(
     "crashes",
-    "With `flush.messages=1`, what acks=all acknowledged is on the disks of all in-sync replicas: it "
-    "survives when all of them lose power at once",
+    "With `flush.messages=1`, a record that acks=all acknowledged is on the disks of all in-sync "
+    "replicas: it survives a power loss of all of them at once",
 )
 def test_a_follower_reports_records_when_they_are_on_disk(tmp_path: Path) -> None:
     async def run() -> None:
@@ -58,8 +58,8 @@ def test_a_follower_reports_records_when_they_are_on_disk(tmp_path: Path) -> Non
 
 @pytest.mark.promise(
     "crashes",
-    "With `flush.messages=1`, what acks=all acknowledged is on the disks of all in-sync replicas: it "
-    "survives when all of them lose power at once",
+    "With `flush.messages=1`, a record that acks=all acknowledged is on the disks of all in-sync "
+    "replicas: it survives a power loss of all of them at once",
 )
 def test_after_a_failed_sync_a_follower_never_reports_the_records(tmp_path: Path) -> None:
     async def run() -> None:
@@ -86,8 +86,8 @@ def test_after_a_failed_sync_a_follower_never_reports_the_records(tmp_path: Path
 
 @pytest.mark.promise(
     "crashes",
-    "With `flush.messages=1`, what acks=all acknowledged is on the disks of all in-sync replicas: it "
-    "survives when all of them lose power at once",
+    "With `flush.messages=1`, a record that acks=all acknowledged is on the disks of all in-sync "
+    "replicas: it survives a power loss of all of them at once",
 )
 def test_the_high_watermark_waits_for_the_disk_of_the_leader(tmp_path: Path) -> None:
     """Whoever has appended: a marker is flushed as a produced batch is."""

@@ -158,7 +158,9 @@ def both(path: Path, count: int) -> tuple[Leader, Follower, Follower]:
 
 
 @pytest.mark.promise(
-    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+    "topics",
+    "The cost of a follower's fetch depends on the partitions with changes, not on all the partitions "
+    "that it follows",
 )
 def test_a_fetch_looks_only_at_partitions_in_which_something_has_happened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -176,7 +178,9 @@ def test_a_fetch_looks_only_at_partitions_in_which_something_has_happened(
 
 
 @pytest.mark.promise(
-    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+    "topics",
+    "The cost of a follower's fetch depends on the partitions with changes, not on all the partitions "
+    "that it follows",
 )
 def test_an_append_ends_the_wait_and_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
@@ -237,7 +241,7 @@ def test_a_high_watermark_that_moves_ends_no_wait_and_comes_with_the_next_record
 
 @pytest.mark.promise(
     "topics",
-    "A high watermark comes to followers with the next records of its partition, or in about half a second",
+    "Followers get a new high watermark with the next records of its partition, or after about half a second",
 )
 def test_a_high_watermark_comes_at_the_end_of_the_wait_where_no_records_do(tmp_path: Path) -> None:
     async def main() -> None:
@@ -255,7 +259,7 @@ def test_a_high_watermark_comes_at_the_end_of_the_wait_where_no_records_do(tmp_p
 
 @pytest.mark.promise(
     "topics",
-    "A high watermark comes to followers with the next records of its partition, or in about half a second",
+    "Followers get a new high watermark with the next records of its partition, or after about half a second",
 )
 def test_a_high_watermark_comes_now_and_then_where_records_of_others_end_each_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -280,7 +284,9 @@ def test_a_high_watermark_comes_now_and_then_where_records_of_others_end_each_wa
 
 
 @pytest.mark.promise(
-    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+    "topics",
+    "The cost of a follower's fetch depends on the partitions with changes, not on all the partitions "
+    "that it follows",
 )
 def test_what_is_not_appended_by_the_follower_is_sent_again(tmp_path: Path) -> None:
     """Its next fetch asks for nothing else, and so names nothing."""
@@ -313,7 +319,9 @@ def test_what_does_not_fit_in_one_answer_comes_with_the_next(tmp_path: Path) -> 
 
 
 @pytest.mark.promise(
-    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+    "topics",
+    "The cost of a follower's fetch depends on the partitions with changes, not on all the partitions "
+    "that it follows",
 )
 def test_a_follower_that_fetched_without_anything_new_was_in_sync_all_the_while(tmp_path: Path) -> None:
     """Its lag counts from its last fetch, not from the last one that looked at the partition."""
@@ -335,7 +343,9 @@ def test_a_follower_that_fetched_without_anything_new_was_in_sync_all_the_while(
 
 
 @pytest.mark.promise(
-    "topics", "The cost of a follower's fetch depends on the partitions that changed, not on those it follows"
+    "topics",
+    "The cost of a follower's fetch depends on the partitions with changes, not on all the partitions "
+    "that it follows",
 )
 def test_a_new_leader_epoch_ends_the_wait_with_an_error(tmp_path: Path) -> None:
     async def main() -> None:

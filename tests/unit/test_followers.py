@@ -145,8 +145,8 @@ def replica(path: Path, broker: int, index: int, epoch: int) -> Partition:
 
 @pytest.mark.promise(
     "reassignment",
-    "A follower that waits after an error takes nothing of what the leader's session still has of it, and "
-    "asks again from its end",
+    "A follower that backs off after an error ignores what is left of the leader's fetch session, and "
+    "then fetches from its own log end offset",
 )
 def test_a_partition_that_was_fenced_in_a_session_is_asked_for_again_with_its_new_epoch(
     tmp_path: Path,
@@ -182,8 +182,8 @@ def test_a_partition_that_was_fenced_in_a_session_is_asked_for_again_with_its_ne
 
 @pytest.mark.promise(
     "reassignment",
-    "A follower that waits after an error takes nothing of what the leader's session still has of it, and "
-    "asks again from its end",
+    "A follower that backs off after an error ignores what is left of the leader's fetch session, and "
+    "then fetches from its own log end offset",
 )
 def test_a_partition_that_waits_after_an_error_is_not_followed_by_what_its_session_still_has(
     tmp_path: Path,
@@ -251,8 +251,8 @@ def listed(offset: int, error: int = 0) -> Message:
 
 @pytest.mark.promise(
     "reassignment",
-    "An answer of a former leader, or of a leader at a former epoch, changes no log: a follower "
-    "that becomes leader while it waits for one keeps what it has acknowledged since",
+    "A response of a former leader, or of a leader at a former epoch, changes no log: a follower that "
+    "becomes leader while it waits for a response keeps the records that it has acknowledged since",
 )
 @pytest.mark.parametrize("elected_during", [LATEST, EARLIEST])
 def test_a_broker_that_is_made_leader_while_it_asks_for_offsets_keeps_its_log(
@@ -289,8 +289,8 @@ def test_a_broker_that_is_made_leader_while_it_asks_for_offsets_keeps_its_log(
 
 @pytest.mark.promise(
     "reassignment",
-    "A follower that starts over inside a batch of its leader, where DeleteRecords left the start, takes "
-    "that batch",
+    "A follower that restarts its log at an offset inside a batch of the leader (DeleteRecords put the "
+    "log start there) fetches that batch",
 )
 def test_a_follower_that_starts_where_its_leader_starts_takes_the_batch_that_holds_that_offset(
     tmp_path: Path,
@@ -324,8 +324,8 @@ async def _saved() -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "An answer of a former leader, or of a leader at a former epoch, changes no log: a follower "
-    "that becomes leader while it waits for one keeps what it has acknowledged since",
+    "A response of a former leader, or of a leader at a former epoch, changes no log: a follower that "
+    "becomes leader while it waits for a response keeps the records that it has acknowledged since",
 )
 def test_an_answer_of_a_former_epoch_of_the_same_leader_is_not_appended(tmp_path: Path) -> None:
     """While it is on its way another broker leads, and cuts what it holds, and then the former leader leads
@@ -361,8 +361,8 @@ def test_an_answer_of_a_former_epoch_of_the_same_leader_is_not_appended(tmp_path
 
 @pytest.mark.promise(
     "reassignment",
-    "An answer of a former leader, or of a leader at a former epoch, changes no log: a follower "
-    "that becomes leader while it waits for one keeps what it has acknowledged since",
+    "A response of a former leader, or of a leader at a former epoch, changes no log: a follower that "
+    "becomes leader while it waits for a response keeps the records that it has acknowledged since",
 )
 def test_a_follower_at_a_new_epoch_hears_the_high_watermark_that_it_had_dropped(tmp_path: Path) -> None:
     """The leader's session remembers what it has told; what was told at the former epoch was not applied."""
@@ -393,8 +393,8 @@ def test_a_follower_at_a_new_epoch_hears_the_high_watermark_that_it_had_dropped(
 
 @pytest.mark.promise(
     "reassignment",
-    "A leader without room for fetch sessions is followed; its disk errors are not reported as the "
-    "follower's",
+    "A follower can replicate from a leader that has no room for fetch sessions; disk errors of the "
+    "leader are not reported as the follower's",
 )
 def test_a_follower_follows_a_leader_that_has_no_room_for_its_session(tmp_path: Path) -> None:
     async def run() -> None:
@@ -412,8 +412,8 @@ def test_a_follower_follows_a_leader_that_has_no_room_for_its_session(tmp_path: 
 
 @pytest.mark.promise(
     "reassignment",
-    "A leader without room for fetch sessions is followed; its disk errors are not reported as the "
-    "follower's",
+    "A follower can replicate from a leader that has no room for fetch sessions; disk errors of the "
+    "leader are not reported as the follower's",
 )
 def test_a_disk_error_of_the_leader_is_not_reported_as_one_of_the_follower(tmp_path: Path) -> None:
     async def run() -> None:
@@ -432,9 +432,9 @@ def test_a_disk_error_of_the_leader_is_not_reported_as_one_of_the_follower(tmp_p
 
 @pytest.mark.promise(
     "topics",
-    "DeleteRecords is answered when every replica on a live broker has deleted the records and has that on "
-    "disk, so that they do not come back; REQUEST_TIMED_OUT when that takes longer than the request's "
-    "timeout",
+    "DeleteRecords returns when every replica on a live broker has deleted the records and has that on "
+    "disk, so that they do not come back; if that takes longer than the request's timeout, it returns "
+    "REQUEST_TIMED_OUT",
 )
 def test_a_follower_reports_where_its_log_starts_when_that_is_on_disk(tmp_path: Path) -> None:
     """Else DeleteRecords would be answered, and the records would be there again after a crash."""
@@ -469,7 +469,8 @@ def test_a_follower_reports_where_its_log_starts_when_that_is_on_disk(tmp_path: 
 
 @pytest.mark.promise(
     "crashes",
-    "Truncation lowers the recovery point, in memory under a flush and on disk before the next append",
+    "Truncation lowers the recovery point: in memory also while a flush is running, and on disk before "
+    "the next append",
 )
 @pytest.mark.parametrize("cut", ["diverged", "out of range"])
 def test_recovery_does_not_trust_what_replaced_records_that_a_follower_has_cut(
@@ -525,7 +526,7 @@ def test_recovery_does_not_trust_what_replaced_records_that_a_follower_has_cut(
 
 
 @pytest.mark.promise(
-    "reassignment", "A broker that stops ends all that it fetches, and writes to no log that it has closed"
+    "reassignment", "A broker that stops ends all its fetches and writes to no log that it has closed"
 )
 def test_nothing_is_followed_any_more_when_a_broker_stops(tmp_path: Path) -> None:
     """Images come in until the end: a fetcher of a new leader would write to logs that are closed."""

@@ -35,8 +35,8 @@ TOO_LONG = "x" * 40_000  # requests since JoinGroup 6 can carry it, records cann
 
 @pytest.mark.promise(
     "hostile input",
-    "What one group sends costs no other group an answer: lengths, timers, patterns and assignments are "
-    "bounded",
+    "Requests of one group cannot keep other groups from getting responses: lengths, timers, patterns "
+    "and assignments are limited",
 )
 @pytest.mark.parametrize(
     ("fields", "code"),
@@ -92,8 +92,8 @@ def test_the_offset_of_a_topic_whose_name_is_too_long_is_none_and_the_others_are
 
 @pytest.mark.promise(
     "hostile input",
-    "What one group sends costs no other group an answer: lengths, timers, patterns and assignments are "
-    "bounded",
+    "Requests of one group cannot keep other groups from getting responses: lengths, timers, patterns "
+    "and assignments are limited",
 )
 def test_a_timer_that_fails_takes_nothing_with_it_that_others_decided() -> None:
     timers, out = Timers(), Outcome()
@@ -157,8 +157,8 @@ def test_a_pattern_that_is_too_large_is_refused(pattern: str) -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "What one group sends costs no other group an answer: lengths, timers, patterns and assignments are "
-    "bounded",
+    "Requests of one group cannot keep other groups from getting responses: lengths, timers, patterns "
+    "and assignments are limited",
 )
 @pytest.mark.parametrize("pattern", ["(.?){990}", "([a-m]?[^a]?[^c]?){300}", ".*.{0,800}q.{0,800}z"])
 def test_the_work_for_a_name_is_bounded_whatever_the_pattern(pattern: str) -> None:
@@ -224,8 +224,8 @@ def test_a_pattern_that_nobody_has_any_more_is_forgotten() -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "What one group sends costs no other group an answer: lengths, timers, patterns and assignments are "
-    "bounded",
+    "Requests of one group cannot keep other groups from getting responses: lengths, timers, patterns "
+    "and assignments are limited",
 )
 def test_mixed_subscriptions_to_very_many_partitions_are_levelled(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = []

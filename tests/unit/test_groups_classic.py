@@ -24,7 +24,7 @@ from tests.sim.group_host import Host, join_request
 
 
 @pytest.mark.promise(
-    "groups", "A new member is given its id first (KIP-394); clients from before that join at once"
+    "groups", "A new member gets its id first and then joins (KIP-394); clients older than that join at once"
 )
 def test_a_new_member_is_given_an_id_and_joins_with_it() -> None:
     host = Host()
@@ -41,7 +41,7 @@ def test_a_new_member_is_given_an_id_and_joins_with_it() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "A new member is given its id first (KIP-394); clients from before that join at once"
+    "groups", "A new member gets its id first and then joins (KIP-394); clients older than that join at once"
 )
 def test_versions_before_4_join_at_once() -> None:
     host = Host()
@@ -50,7 +50,9 @@ def test_versions_before_4_join_at_once() -> None:
     assert host.answers[token].error_code == 0
 
 
-@pytest.mark.promise("groups", "Sessions and the initial delay, which may be 0, go by the broker's clock")
+@pytest.mark.promise(
+    "groups", "Session timeouts and the initial rebalance delay, which may be 0, follow the broker's clock"
+)
 def test_members_get_the_leaders_assignment() -> None:
     host = Host()
     first, a = host.join_new()
@@ -68,7 +70,9 @@ def test_members_get_the_leaders_assignment() -> None:
     assert host.heartbeat(a, 1) == host.heartbeat(b, 1) == 0
 
 
-@pytest.mark.promise("groups", "Sessions and the initial delay, which may be 0, go by the broker's clock")
+@pytest.mark.promise(
+    "groups", "Session timeouts and the initial rebalance delay, which may be 0, follow the broker's clock"
+)
 def test_the_initial_delay_gathers_members_and_grows_with_each() -> None:
     host = Host(group_initial_rebalance_delay_ms=3000)
     first, _ = host.join_new()
@@ -80,7 +84,9 @@ def test_the_initial_delay_gathers_members_and_grows_with_each() -> None:
     assert host.answers[first].generation_id == host.answers[second].generation_id == 1
 
 
-@pytest.mark.promise("groups", "Sessions and the initial delay, which may be 0, go by the broker's clock")
+@pytest.mark.promise(
+    "groups", "Session timeouts and the initial rebalance delay, which may be 0, follow the broker's clock"
+)
 def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     host = Host(group_initial_rebalance_delay_ms=3000)
     first, _ = host.join_new(rebalance_ms=5000)
@@ -102,7 +108,9 @@ def test_a_join_calls_the_others_to_rejoin() -> None:
     assert len(host.answers[rejoin].members) == 2
 
 
-@pytest.mark.promise("groups", "A leave takes effect immediately; many members can leave in one request")
+@pytest.mark.promise(
+    "groups", "A member's leave takes effect immediately; many members can leave in one request"
+)
 def test_a_leave_is_prompt_and_the_last_one_empties_the_group() -> None:
     host = Host()
     ids, generation = host.stable_group("a", "b")
@@ -114,7 +122,9 @@ def test_a_leave_is_prompt_and_the_last_one_empties_the_group() -> None:
     assert host.state() == "Empty"
 
 
-@pytest.mark.promise("groups", "A leave takes effect immediately; many members can leave in one request")
+@pytest.mark.promise(
+    "groups", "A member's leave takes effect immediately; many members can leave in one request"
+)
 def test_many_members_leave_in_one_request_and_each_is_answered() -> None:
     host = Host()
     ids, _ = host.stable_group("a", "b", "c")
@@ -134,7 +144,7 @@ def test_a_pending_member_that_leaves_does_not_hold_up_the_rebalance() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "A new member is given its id first (KIP-394); clients from before that join at once"
+    "groups", "A new member gets its id first and then joins (KIP-394); clients older than that join at once"
 )
 def test_an_unused_member_id_is_forgotten_after_a_session() -> None:
     host = Host()
@@ -170,7 +180,9 @@ def test_waiting_requests_stand_for_heartbeats_but_not_those_of_a_new_member() -
     assert host.answers[rejoin].generation_id == 2
 
 
-@pytest.mark.promise("groups", "Who does not rejoin or sync in time is left behind, a leader too")
+@pytest.mark.promise(
+    "groups", "A member that does not rejoin or sync in time is removed, also if it is the leader"
+)
 def test_who_does_not_rejoin_in_time_is_left_behind() -> None:
     host = Host()
     ids, _ = host.stable_group("a", "b", rebalance_ms=30_000, session_ms=1_000_000)
@@ -181,7 +193,9 @@ def test_who_does_not_rejoin_in_time_is_left_behind() -> None:
     assert host.heartbeat(ids["b"], 2) == UnknownMemberId.code
 
 
-@pytest.mark.promise("groups", "Who does not rejoin or sync in time is left behind, a leader too")
+@pytest.mark.promise(
+    "groups", "A member that does not rejoin or sync in time is removed, also if it is the leader"
+)
 def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
     host = Host()
     ids, generation = host.stable_group("a", "b", session_ms=1_000_000)
@@ -192,7 +206,9 @@ def test_a_leader_that_does_not_rejoin_is_replaced() -> None:
     assert host.answers[rejoin].leader == follower
 
 
-@pytest.mark.promise("groups", "Who does not rejoin or sync in time is left behind, a leader too")
+@pytest.mark.promise(
+    "groups", "A member that does not rejoin or sync in time is removed, also if it is the leader"
+)
 def test_members_that_do_not_sync_in_time_are_removed() -> None:
     host = Host()
     tokens = [host.join_new(rebalance_ms=20_000, session_ms=1_000_000) for _ in range(2)]
@@ -218,7 +234,7 @@ def test_a_change_while_the_leader_assigns_begins_anew() -> None:
     assert host.answers[host.sync(leader, 1, {})].error_code == RebalanceInProgress.code
 
 
-@pytest.mark.promise("groups", "A lost answer is given again")
+@pytest.mark.promise("groups", "A member whose response was lost gets it again when it retries")
 def test_a_lost_answer_to_a_join_is_given_again() -> None:
     host = Host()
     tokens = [host.join_new() for _ in range(2)]
@@ -231,7 +247,7 @@ def test_a_lost_answer_to_a_join_is_given_again() -> None:
     assert host.answers[host.sync(follower, 1)].assignment == b"F"
 
 
-@pytest.mark.promise("groups", "A lost answer is given again")
+@pytest.mark.promise("groups", "A member whose response was lost gets it again when it retries")
 def test_an_older_waiting_join_of_a_member_is_answered_too() -> None:
     host = Host()
     ids, _ = host.stable_group("a", "b")
@@ -282,8 +298,8 @@ def test_a_group_has_at_most_group_max_size_members() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
-    "hostile subscriptions) get Kafka's errors and do not affect the group",
+    "Invalid requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_the_errors_for_bad_requests_are_kafkas() -> None:
     host = Host()
@@ -392,8 +408,8 @@ def test_a_static_member_with_another_protocol_calls_for_a_rebalance() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Static members (KIP-345) come back without a rebalance; of two processes with one id the older is "
-    "fenced",
+    "Static members (KIP-345) return without a rebalance; if two processes have the same id, the older "
+    "one is fenced",
 )
 def test_an_absent_static_member_keeps_its_place_until_its_session_ends() -> None:
     host = Host()
@@ -434,8 +450,8 @@ def test_members_go_on_with_their_generation_after_a_crash() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Static members (KIP-345) come back without a rebalance; of two processes with one id the older is "
-    "fenced",
+    "Static members (KIP-345) return without a rebalance; if two processes have the same id, the older "
+    "one is fenced",
 )
 def test_a_static_replacement_survives_a_crash() -> None:
     host = Host()
@@ -483,7 +499,7 @@ def test_a_group_larger_than_the_limit_shrinks_after_a_restart() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "A failed write does not stop a group; a coordinator that moves answers all waiting requests",
+    "A failed write does not stop a group; when a coordinator moves, all waiting requests get a response",
 )
 def test_a_failed_write_leaves_a_group_that_goes_on() -> None:
     host = Host()
@@ -504,7 +520,7 @@ def test_a_failed_write_leaves_a_group_that_goes_on() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "A failed write does not stop a group; a coordinator that moves answers all waiting requests",
+    "A failed write does not stop a group; when a coordinator moves, all waiting requests get a response",
 )
 def test_resigning_answers_every_waiting_request() -> None:
     host = Host()
@@ -522,7 +538,9 @@ def test_resigning_answers_every_waiting_request() -> None:
 # listing, describing, deleting
 
 
-@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
+@pytest.mark.promise(
+    "groups", "Administrators can list (by state and type), describe, alter and delete groups"
+)
 def test_groups_are_listed_by_state_and_type() -> None:
     host = Host()
     host.stable_group("a", group="s")
@@ -557,7 +575,9 @@ def test_an_unknown_group_is_dead_and_since_version_6_an_error() -> None:
     assert "x" in answer.error_message
 
 
-@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
+@pytest.mark.promise(
+    "groups", "Administrators can list (by state and type), describe, alter and delete groups"
+)
 def test_only_empty_groups_are_deleted_with_their_offsets() -> None:
     host = Host()
     ids, generation = host.stable_group("a")

@@ -17,7 +17,7 @@ def text(value: str) -> bytes:
 
 
 @pytest.mark.promise(
-    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+    "groups", "The records of `__consumer_offsets` are byte for byte Kafka's; older versions can be read, too"
 )
 def test_the_key_of_an_offset() -> None:
     key = records_offsets.key_prefix("grp") + records_offsets.key_tail("topic", 7)
@@ -27,7 +27,7 @@ def test_the_key_of_an_offset() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+    "groups", "The records of `__consumer_offsets` are byte for byte Kafka's; older versions can be read, too"
 )
 def test_an_offset_is_written_in_version_3() -> None:
     value = records_offsets.encode_value(258, 5, "md", 1_700_000_000_000)
@@ -43,7 +43,7 @@ def test_an_offset_with_its_own_time_to_live_is_written_in_version_1() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+    "groups", "The records of `__consumer_offsets` are byte for byte Kafka's; older versions can be read, too"
 )
 @pytest.mark.parametrize("version", [0, 2])
 def test_older_offsets_are_read(version: int) -> None:
@@ -68,7 +68,7 @@ GROUP = GroupMetadata("consumer", 4, "range", "m", 99, (MEMBER,))
 
 
 @pytest.mark.promise(
-    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+    "groups", "The records of `__consumer_offsets` are byte for byte Kafka's; older versions can be read, too"
 )
 def test_a_group_is_written_in_version_3() -> None:
     expected = bytes.fromhex(
@@ -87,7 +87,7 @@ def test_an_empty_group_has_no_protocol_and_no_leader() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+    "groups", "The records of `__consumer_offsets` are byte for byte Kafka's; older versions can be read, too"
 )
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_older_groups_are_read(version: int) -> None:
@@ -113,7 +113,7 @@ def test_flexible_groups_are_read() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "`__consumer_offsets` has Kafka's bytes, in the versions it writes and the older ones it reads"
+    "groups", "The records of `__consumer_offsets` are byte for byte Kafka's; older versions can be read, too"
 )
 @pytest.mark.parametrize("value", [b"\x00\x05", b"\xff\xff" + bytes(40)])
 def test_unknown_versions_are_refused(value: bytes) -> None:
@@ -125,8 +125,8 @@ def test_unknown_versions_are_refused(value: bytes) -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
-    "hostile subscriptions) get Kafka's errors and do not affect the group",
+    "Invalid requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors and do not affect the group",
 )
 @pytest.mark.parametrize(
     "raw",

@@ -117,7 +117,7 @@ def test_subscriptions_and_topics_that_change_raise_the_epoch(host: ConsumerHost
 
 @pytest.mark.promise(
     "consumer groups",
-    "Added partitions are assigned; a topic that is created again is a different topic",
+    "Added partitions are assigned; a topic that is deleted and created again counts as a different topic",
 )
 def test_a_topic_that_is_made_anew_is_another_topic(host: ConsumerHost) -> None:
     host.settle("m1", topics=["u"])
@@ -136,7 +136,9 @@ def test_an_image_that_changes_elsewhere_changes_nothing(host: ConsumerHost) -> 
 
 
 @pytest.mark.promise(
-    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+    "consumer groups",
+    "The `uniform` assignor distributes partitions evenly and moves no more than necessary; the `range` "
+    "assignor gives contiguous ranges",
 )
 def test_the_assignor_that_most_members_ask_for_is_used(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t", "u"], assignor="range")
@@ -175,8 +177,8 @@ def test_names_and_a_pattern_add_up_and_an_empty_pattern_ends_it(host: ConsumerH
 
 @pytest.mark.promise(
     "consumer groups",
-    "Topics that a member names are assigned at once, those that a new pattern matches with a later "
-    "heartbeat, as by Kafka",
+    "Topics that a member subscribes to by name are assigned at once; topics that a new pattern matches "
+    "are assigned with a later heartbeat, as in Kafka",
 )
 def test_named_topics_are_assigned_at_once_and_those_of_a_new_pattern_with_a_later_heartbeat(
     host: ConsumerHost,
@@ -213,7 +215,8 @@ def test_a_bad_pattern_is_refused_and_the_group_goes_on(host: ConsumerHost) -> N
 
 
 @pytest.mark.promise(
-    "consumer groups", "A lost answer can be asked for again; old epochs are fenced, also in commits"
+    "consumer groups",
+    "A member whose response was lost can ask for it again; old epochs are fenced, also in commits",
 )
 def test_an_epoch_that_was_never_given_is_fenced(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
@@ -235,7 +238,8 @@ def test_the_epoch_before_is_accepted_from_who_owns_no_more_than_its_part(host: 
 
 
 @pytest.mark.promise(
-    "consumer groups", "A lost answer can be asked for again; old epochs are fenced, also in commits"
+    "consumer groups",
+    "A member whose response was lost can ask for it again; old epochs are fenced, also in commits",
 )
 def test_a_heartbeat_that_comes_twice_is_answered_with_the_assignment_twice(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
@@ -246,7 +250,8 @@ def test_a_heartbeat_that_comes_twice_is_answered_with_the_assignment_twice(host
 
 
 @pytest.mark.promise(
-    "consumer groups", "A lost answer can be asked for again; old epochs are fenced, also in commits"
+    "consumer groups",
+    "A member whose response was lost can ask for it again; old epochs are fenced, also in commits",
 )
 def test_a_join_whose_answer_was_lost_can_be_sent_again(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"])
@@ -255,7 +260,8 @@ def test_a_join_whose_answer_was_lost_can_be_sent_again(host: ConsumerHost) -> N
 
 
 @pytest.mark.promise(
-    "consumer groups", "A lost answer can be asked for again; old epochs are fenced, also in commits"
+    "consumer groups",
+    "A member whose response was lost can ask for it again; old epochs are fenced, also in commits",
 )
 def test_commits_and_fetches_of_offsets_need_the_epoch_of_the_member(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
@@ -285,7 +291,8 @@ def test_a_member_that_leaves_gives_up_everything_at_once(host: ConsumerHost) ->
 
 
 @pytest.mark.promise(
-    "consumer groups", "A rolling restart loses nothing; after kill -9 of a member the others take over"
+    "consumer groups",
+    "A rolling restart loses nothing; after kill -9 of a member, the other members take over its partitions",
 )
 def test_a_silent_member_is_taken_out_when_its_session_ends(host: ConsumerHost) -> None:
     host.pair()
@@ -393,7 +400,8 @@ def test_an_instance_in_use_is_not_released_to_another_process(host: ConsumerHos
 
 @pytest.mark.promise(
     "consumer groups",
-    "A static member comes back to its partitions; a second process with its name is refused",
+    "A static member gets its partitions back when it returns; a second process with the same "
+    "`group.instance.id` is rejected",
 )
 def test_the_process_that_was_replaced_is_fenced(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"], instance="i")
@@ -408,7 +416,7 @@ def test_the_process_that_was_replaced_is_fenced(host: ConsumerHost) -> None:
 
 
 @pytest.mark.promise(
-    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+    "consumer groups", "Invalid requests and hostile bytes get Kafka's errors, and the group continues"
 )
 @pytest.mark.parametrize(
     ("error", "fields"),
@@ -445,7 +453,7 @@ def test_the_coordinator_makes_the_member_id_for_version_0(host: ConsumerHost) -
 
 
 @pytest.mark.promise(
-    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+    "consumer groups", "Invalid requests and hostile bytes get Kafka's errors, and the group continues"
 )
 def test_hostile_owned_partitions_change_nothing(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
@@ -497,7 +505,7 @@ def test_groups_are_listed_with_type_and_state(host: ConsumerHost) -> None:
 # the log
 
 
-@pytest.mark.promise("consumer groups", "After kill -9 of the broker the group continues in its epoch")
+@pytest.mark.promise("consumer groups", "After kill -9 of the broker, the group continues in its epoch")
 def test_a_coordinator_that_reads_the_log_goes_on_with_the_same_epochs(host: ConsumerHost) -> None:
     host.heartbeat("m1", 0, topics=["t"], instance="i")
     host.heartbeat("m2", 0, regex="t|u")
@@ -522,7 +530,7 @@ def test_after_a_crash_sessions_and_revocations_are_timed_again(host: ConsumerHo
     assert host.group().state_name == "Empty"
 
 
-@pytest.mark.promise("consumer groups", "After kill -9 of the broker the group continues in its epoch")
+@pytest.mark.promise("consumer groups", "After kill -9 of the broker, the group continues in its epoch")
 def test_the_log_can_be_compacted_at_any_point(host: ConsumerHost) -> None:
     host.pair()
     host.heartbeat("m3", 0, regex="t")
@@ -546,7 +554,7 @@ def test_a_commit_before_the_group_does_not_make_it_a_classic_one(host: Consumer
     assert host.commit(4, member_id="m1", generation=0) == StaleMemberEpoch.code
 
 
-@pytest.mark.promise("consumer groups", "The records have Kafka's bytes")
+@pytest.mark.promise("consumer groups", "The group's records are byte for byte Kafka's")
 def test_the_partition_metadata_of_an_older_kafka_is_read_and_deleted(host: ConsumerHost) -> None:
     host.settle("m1", topics=["t"])
     old = StateRecord(b"\0\x04\0\x01g", b"\0\0\x01\0")

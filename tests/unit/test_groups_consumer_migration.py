@@ -113,8 +113,8 @@ def test_the_classic_member_is_led_to_its_part_by_rejoining(host: MigrationHost)
 
 @pytest.mark.promise(
     "consumer groups",
-    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
-    "forbids it",
+    "A group can be migrated from the classic protocol and back, member by member, eager or cooperative, "
+    "unless the migration policy forbids it",
 )
 def test_an_eager_member_gives_up_everything_before_it_rejoins(host: MigrationHost) -> None:
     old = host.classic_group()
@@ -184,8 +184,8 @@ def test_an_empty_classic_group_makes_place_and_its_offsets_stay(host: Migration
 
 @pytest.mark.promise(
     "consumer groups",
-    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
-    "forbids it",
+    "A group can be migrated from the classic protocol and back, member by member, eager or cooperative, "
+    "unless the migration policy forbids it",
 )
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
 def test_the_policy_can_forbid_upgrades(policy: str) -> None:
@@ -272,8 +272,8 @@ def test_classic_static_members_are_replaced_and_fenced(host: MigrationHost) -> 
 
 @pytest.mark.promise(
     "consumer groups",
-    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
-    "forbids it",
+    "A group can be migrated from the classic protocol and back, member by member, eager or cooperative, "
+    "unless the migration policy forbids it",
 )
 def test_the_group_becomes_classic_when_the_last_new_member_leaves(host: MigrationHost) -> None:
     old = host.classic_group()
@@ -328,8 +328,8 @@ def test_a_classic_process_of_the_last_new_static_member_goes_on_without_a_rebal
 
 @pytest.mark.promise(
     "consumer groups",
-    "A group migrates from classic and back, member by member, eager or cooperative, unless the policy "
-    "forbids it",
+    "A group can be migrated from the classic protocol and back, member by member, eager or cooperative, "
+    "unless the migration policy forbids it",
 )
 @pytest.mark.parametrize("policy", ["disabled", "upgrade"])
 def test_the_policy_can_forbid_downgrades(policy: str) -> None:

@@ -44,7 +44,9 @@ def loads(assignment: dict[str, Partitions]) -> dict[str, int]:
 
 
 @pytest.mark.promise(
-    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+    "consumer groups",
+    "The `uniform` assignor distributes partitions evenly and moves no more than necessary; the `range` "
+    "assignor gives contiguous ranges",
 )
 def test_range_gives_contiguous_ranges_and_co_partitions_topics_of_the_same_size() -> None:
     assignment = assign_range(spec({"m1": "ab", "m2": "ab"}, a=3, b=3))
@@ -65,7 +67,9 @@ def test_range_orders_static_members_by_their_names_before_the_others() -> None:
 
 
 @pytest.mark.promise(
-    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+    "consumer groups",
+    "The `uniform` assignor distributes partitions evenly and moves no more than necessary; the `range` "
+    "assignor gives contiguous ranges",
 )
 def test_uniform_moves_no_more_than_it_has_to_when_a_member_comes() -> None:
     before = assign_uniform(spec({"m1": "a", "m2": "a"}, a=6))
@@ -96,7 +100,9 @@ wants = st.dictionaries(
 
 
 @pytest.mark.promise(
-    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+    "consumer groups",
+    "The `uniform` assignor distributes partitions evenly and moves no more than necessary; the `range` "
+    "assignor gives contiguous ranges",
 )
 @given(wants, wants, st.integers(0, 7), st.integers(0, 7), st.integers(1, 7))
 def test_assignors_give_every_partition_to_one_of_its_subscribers_and_uniform_evenly(
@@ -122,7 +128,9 @@ def test_assignors_give_every_partition_to_one_of_its_subscribers_and_uniform_ev
 
 
 @pytest.mark.promise(
-    "consumer groups", "`uniform` is even and moves no more than it has to; `range` is contiguous"
+    "consumer groups",
+    "The `uniform` assignor distributes partitions evenly and moves no more than necessary; the `range` "
+    "assignor gives contiguous ranges",
 )
 def test_uniform_levels_mixed_subscriptions_of_a_hundred_members() -> None:
     rng = random.Random(1)
@@ -194,7 +202,8 @@ PATTERNS = [
 
 @pytest.mark.promise(
     "consumer groups",
-    "A pattern follows topics that come and go; it is RE2's, and takes no more than linear time",
+    "A pattern subscription follows topics that are created and deleted; it uses RE2 syntax and takes at "
+    "most linear time",
 )
 @given(st.sampled_from(PATTERNS), st.text("abcdxyfo.-1A]{,2}", max_size=9))
 def test_patterns_match_whole_names_as_they_do_elsewhere(pattern: str, name: str) -> None:
@@ -212,7 +221,8 @@ def test_patterns_know_what_re2_knows_beyond_python() -> None:
 
 @pytest.mark.promise(
     "consumer groups",
-    "A pattern follows topics that come and go; it is RE2's, and takes no more than linear time",
+    "A pattern subscription follows topics that are created and deleted; it uses RE2 syntax and takes at "
+    "most linear time",
 )
 @pytest.mark.parametrize(
     "pattern",
@@ -237,7 +247,8 @@ def test_any_text_is_a_pattern_or_refused(pattern: str, name: str) -> None:
 
 @pytest.mark.promise(
     "consumer groups",
-    "A pattern follows topics that come and go; it is RE2's, and takes no more than linear time",
+    "A pattern subscription follows topics that are created and deleted; it uses RE2 syntax and takes at "
+    "most linear time",
 )
 def test_a_pattern_that_would_keep_backtracking_for_years_is_matched_at_once() -> None:
     assert not Regex("(a+)+(a|aa)*.*.*.*.*x").matches("a" * 249)
@@ -251,7 +262,7 @@ MEMBER = Member(
 )  # fmt: skip
 
 
-@pytest.mark.promise("consumer groups", "The records have Kafka's bytes")
+@pytest.mark.promise("consumer groups", "The group's records are byte for byte Kafka's")
 def test_records_have_kafkas_bytes() -> None:
     assert records.group_record("g", 5, 0) == (b"\0\x03\0\x01g", b"\0\0\0\0\0\x05\0")
     assert records.group_record("g", 5, 1).value == b"\0\0\0\0\0\x05\x01\0\x08\0\0\0\0\0\0\0\x01"
@@ -338,7 +349,7 @@ def test_assignments_are_written_in_the_version_of_the_member() -> None:
 
 
 @pytest.mark.promise(
-    "consumer groups", "Bad requests and hostile bytes get Kafka's errors, and the group goes on"
+    "consumer groups", "Invalid requests and hostile bytes get Kafka's errors, and the group continues"
 )
 @given(st.binary(max_size=60))
 def test_hostile_bytes_of_the_embedded_protocol_are_refused_or_read(raw: bytes) -> None:

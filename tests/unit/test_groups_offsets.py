@@ -88,8 +88,8 @@ def test_a_generation_of_an_unknown_group_is_not_found_since_version_9() -> None
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
-    "hostile subscriptions) get Kafka's errors and do not affect the group",
+    "Invalid requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_bad_items_do_not_spoil_the_good_ones() -> None:
     host = Host()
@@ -102,8 +102,8 @@ def test_bad_items_do_not_spoil_the_good_ones() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
-    "hostile subscriptions) get Kafka's errors and do not affect the group",
+    "Invalid requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_metadata_has_a_limit_and_null_is_empty() -> None:
     host = Host(offset_metadata_max_bytes=10)
@@ -119,8 +119,8 @@ def test_metadata_has_a_limit_and_null_is_empty() -> None:
 
 @pytest.mark.promise(
     "groups",
-    "Bad requests (unknown members, old generations, long metadata, empty and very long ids, "
-    "hostile subscriptions) get Kafka's errors and do not affect the group",
+    "Invalid requests (unknown members, old generations, long metadata, empty and very long ids, hostile "
+    "subscriptions) get Kafka's errors and do not affect the group",
 )
 def test_a_group_id_may_be_empty_but_not_longer_than_a_record_can_say() -> None:
     host = Host()
@@ -131,7 +131,7 @@ def test_a_group_id_may_be_empty_but_not_longer_than_a_record_can_say() -> None:
 
 
 @pytest.mark.promise(
-    "groups", "Offsets are committed by name or topic id, and fetched for many groups at once"
+    "groups", "Offsets can be committed by topic name or topic id, and fetched for many groups at once"
 )
 def test_offsets_are_committed_and_fetched_by_topic_id() -> None:
     host = Host()
@@ -168,7 +168,7 @@ def _with_ids(request: Message, ids: dict[str, Any]) -> Message:
 
 
 @pytest.mark.promise(
-    "groups", "Offsets are committed by name or topic id, and fetched for many groups at once"
+    "groups", "Offsets can be committed by topic name or topic id, and fetched for many groups at once"
 )
 def test_all_offsets_of_a_group_are_fetched_without_a_list() -> None:
     host = Host()
@@ -206,8 +206,8 @@ def txn_commit(host: Host, producer: Producer, offset: int, partition: int = 0, 
 
 @pytest.mark.promise(
     "transactions",
-    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
-    "not know",
+    "Offsets sent in a transaction take effect when it commits (KIP-447), and are rejected from a member "
+    "that the group does not know",
 )
 def test_an_offset_in_a_transaction_counts_when_it_commits() -> None:
     host = Host()
@@ -227,8 +227,8 @@ def test_an_offset_in_a_transaction_counts_when_it_commits() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "Offsets in a transaction count when it commits (KIP-447), and not for a member that the group does "
-    "not know",
+    "Offsets sent in a transaction take effect when it commits (KIP-447), and are rejected from a member "
+    "that the group does not know",
 )
 def test_an_aborted_offset_is_forgotten() -> None:
     host = Host()
@@ -299,7 +299,7 @@ def expiring(**settings: Any) -> Host:
     return Host(offsets_retention_ms=7 * DAY, offsets_retention_check_interval_ms=DAY, **settings)
 
 
-@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
+@pytest.mark.promise("groups", "Committed offsets expire as in Kafka, and are deleted with their topic")
 def test_offsets_of_a_simple_group_expire_by_commit_time() -> None:
     host = expiring()
     host.commit(1)
@@ -314,7 +314,7 @@ def test_offsets_of_a_simple_group_expire_by_commit_time() -> None:
     assert host.shard.groups == {}
 
 
-@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
+@pytest.mark.promise("groups", "Committed offsets expire as in Kafka, and are deleted with their topic")
 def test_offsets_of_a_group_expire_when_it_has_been_empty_long_enough() -> None:
     host = expiring()
     ids, generation = host.stable_group("a", session_ms=1_800_000)
@@ -330,7 +330,7 @@ def test_offsets_of_a_group_expire_when_it_has_been_empty_long_enough() -> None:
     assert host.committed() == -1
 
 
-@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
+@pytest.mark.promise("groups", "Committed offsets expire as in Kafka, and are deleted with their topic")
 def test_a_group_with_members_loses_only_offsets_of_topics_it_no_longer_reads() -> None:
     host = expiring()
     ids, generation = host.stable_group("a", session_ms=1_800_000, protocols={"range": subscription("t")})
@@ -373,7 +373,9 @@ def test_expiry_of_very_many_offsets_goes_in_steps() -> None:
 # deletion
 
 
-@pytest.mark.promise("groups", "Administrators list (by state and type), describe, alter and delete")
+@pytest.mark.promise(
+    "groups", "Administrators can list (by state and type), describe, alter and delete groups"
+)
 def test_offset_delete_spares_what_the_group_reads() -> None:
     host = Host()
     ids, generation = host.stable_group("a", protocols={"range": subscription("t")})
@@ -414,7 +416,7 @@ def delete(host: Host, partitions: dict[str, list[int]], group: str = "g") -> An
     }
 
 
-@pytest.mark.promise("groups", "Offsets expire as Kafka's do, and go with their topic")
+@pytest.mark.promise("groups", "Committed offsets expire as in Kafka, and are deleted with their topic")
 def test_offsets_of_a_deleted_topic_are_deleted_in_every_group() -> None:
     host = Host()
     for group in ("g", "h"):

@@ -114,8 +114,8 @@ NAMING = [case for case in CASES if names_topics(case) and versions_of(case)]
 
 @pytest.mark.promise(
     "access",
-    "A topic that a client may not describe is not revealed: a denied name gets the same answer and causes "
-    "the same look-ups whether the topic exists or not, in each API that names topics",
+    "A topic that a client may not describe is not revealed: in each API that names topics, a denied "
+    "name gets the same response and causes the same lookups whether the topic exists or not",
 )
 def test_every_api_of_the_table_that_names_topics_has_a_case_here() -> None:
     naming = {

@@ -46,8 +46,8 @@ def append(to: Partition, count: int, timestamp: int = 1_700_000_000_000) -> Non
 
 @pytest.mark.promise(
     "reassignment",
-    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at start, "
-    "within the bounds of the log",
+    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at "
+    "startup, limited to the offsets of the log",
 )
 @pytest.mark.parametrize("clean", [True, False])
 def test_the_high_watermark_survives_a_restart(tmp_path: Path, clean: bool) -> None:
@@ -65,8 +65,8 @@ def test_the_high_watermark_survives_a_restart(tmp_path: Path, clean: bool) -> N
 
 @pytest.mark.promise(
     "reassignment",
-    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at start, "
-    "within the bounds of the log",
+    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at "
+    "startup, limited to the offsets of the log",
 )
 @pytest.mark.parametrize(("written", "expected"), [(1, 2), (99, 5), (-1, 2)])
 def test_the_high_watermark_of_the_file_counts_within_the_log_only(
@@ -85,8 +85,8 @@ def test_the_high_watermark_of_the_file_counts_within_the_log_only(
 
 @pytest.mark.promise(
     "reassignment",
-    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at start, "
-    "within the bounds of the log",
+    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at "
+    "startup, limited to the offsets of the log",
 )
 def test_a_transaction_that_ended_below_the_high_watermark_is_stable_after_a_restart(tmp_path: Path) -> None:
     logs = loaded(tmp_path)
@@ -101,8 +101,8 @@ def test_a_transaction_that_ended_below_the_high_watermark_is_stable_after_a_res
 
 @pytest.mark.promise(
     "reassignment",
-    "A topic that is deleted and created again with the same name does not take over offsets of the former "
-    "one after a crash",
+    "After a crash, a topic that was deleted and created again does not take over the offsets of the "
+    "deleted topic",
 )
 def test_a_topic_that_is_made_again_does_not_begin_with_the_offsets_of_the_one_before(tmp_path: Path) -> None:
     """Else records that were acknowledged would lie before the start of the log after a crash."""
@@ -123,8 +123,8 @@ def test_a_topic_that_is_made_again_does_not_begin_with_the_offsets_of_the_one_b
 
 @pytest.mark.promise(
     "reassignment",
-    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at start, "
-    "within the bounds of the log",
+    "High watermarks are written every `replica.high.watermark.checkpoint.interval.ms` and read at "
+    "startup, limited to the offsets of the log",
 )
 def test_high_watermarks_are_written_every_few_seconds(tmp_path: Path) -> None:
     async def run() -> None:
@@ -144,9 +144,9 @@ def test_high_watermarks_are_written_every_few_seconds(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
-    "offset until its followers have what it had when its epoch began, so that the latest offset never "
-    "goes back (KIP-207)",
+    "A new leader returns OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have all records from before its epoch, so that the latest offset never "
+    "decreases (KIP-207)",
 )
 def test_a_new_leader_does_not_know_the_end_until_its_followers_have_what_it_began_with(
     tmp_path: Path,
@@ -170,9 +170,9 @@ def test_a_new_leader_does_not_know_the_end_until_its_followers_have_what_it_beg
 
 @pytest.mark.promise(
     "reassignment",
-    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
-    "offset until its followers have what it had when its epoch began, so that the latest offset never "
-    "goes back (KIP-207)",
+    "A new leader returns OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have all records from before its epoch, so that the latest offset never "
+    "decreases (KIP-207)",
 )
 def test_a_leader_without_followers_in_sync_knows_the_end_at_once(tmp_path: Path) -> None:
     one, _ = partition(tmp_path, image_of((1, 2), (2,), leader=2))
@@ -185,9 +185,9 @@ def test_a_leader_without_followers_in_sync_knows_the_end_at_once(tmp_path: Path
 
 @pytest.mark.promise(
     "reassignment",
-    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
-    "offset until its followers have what it had when its epoch began, so that the latest offset never "
-    "goes back (KIP-207)",
+    "A new leader returns OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have all records from before its epoch, so that the latest offset never "
+    "decreases (KIP-207)",
 )
 def test_a_leader_that_has_just_truncated_does_not_know_the_end_of_committed_records(tmp_path: Path) -> None:
     """Which transactions are open is read back in a thread. Until then the last stable offset is the one from
@@ -224,9 +224,9 @@ async def offsets(
 
 @pytest.mark.promise(
     "reassignment",
-    "A new leader answers OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
-    "offset until its followers have what it had when its epoch began, so that the latest offset never "
-    "goes back (KIP-207)",
+    "A new leader returns OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE) for the latest "
+    "offset until its followers have all records from before its epoch, so that the latest offset never "
+    "decreases (KIP-207)",
 )
 def test_list_offsets_of_a_new_leader_says_so_until_it_knows_the_end(tmp_path: Path) -> None:
     async def run() -> None:
@@ -265,8 +265,8 @@ def test_list_offsets_of_a_new_leader_says_so_until_it_knows_the_end(tmp_path: P
 
 @pytest.mark.promise(
     "log",
-    "Offsets by time are looked up in a thread; a leader change or truncation meanwhile is "
-    "NOT_LEADER_OR_FOLLOWER",
+    "Offsets are looked up by timestamp in a thread; if the leader changes or the log is truncated "
+    "meanwhile, the response is NOT_LEADER_OR_FOLLOWER",
 )
 def test_offsets_by_time_are_looked_up_off_the_loop_and_void_when_the_leader_changes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -73,7 +73,7 @@ def test_a_topic_that_is_gone_is_not_known() -> None:
     assert isinstance(found, UnknownTopicOrPartition)
 
 
-@pytest.mark.promise("reassignment", "A restarted follower joins the ISR by its current log")
+@pytest.mark.promise("reassignment", "A restarted follower joins the ISR by the current state of its log")
 def test_nobody_joins_who_is_dead_leaves_or_was_started_again_since_it_fetched() -> None:
     dead = cluster(partition(isr=(1, 2)), live=(1, 2))
     leaving = cluster(partition(isr=(1, 2)), leaving=(3,))

@@ -12,7 +12,8 @@ from tests.unit.cluster_images import cluster, partition
 
 @pytest.mark.promise(
     "cluster",
-    "When all sessions with ZooKeeper have ended, clients still find the brokers that lead their partitions",
+    "When all brokers have lost their ZooKeeper sessions, clients still find the brokers that lead their "
+    "partitions",
 )
 def test_a_broker_that_leads_is_shown_until_another_one_does() -> None:
     """librdkafka drops the brokers that a Metadata response lacks, and may not find the cluster again."""

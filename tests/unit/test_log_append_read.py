@@ -15,7 +15,9 @@ from penstock.wire.batches.records import iter_records, read_header
 from tests.unit.log_helpers import append, batch, contents, make_log
 
 
-@pytest.mark.promise("log", "Offsets count up, and the bytes come back as they went in")
+@pytest.mark.promise(
+    "log", "Offsets increase by one for each record, and records are read back byte for byte"
+)
 def test_offsets_count_up_from_zero_and_the_bytes_come_back(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     sent = batch([b"a", b"b"])
@@ -26,7 +28,9 @@ def test_offsets_count_up_from_zero_and_the_bytes_come_back(tmp_path: Path) -> N
     assert contents(log) == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-@pytest.mark.promise("log", "Offsets count up, and the bytes come back as they went in")
+@pytest.mark.promise(
+    "log", "Offsets increase by one for each record, and records are read back byte for byte"
+)
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=40),
@@ -77,7 +81,7 @@ def test_a_read_stops_at_the_bound_and_says_when_an_offset_is_outside(tmp_path: 
     assert log.read(0, 10, 3, min_one=False) == []
 
 
-@pytest.mark.promise("log", "A segment ends by size, age or a full index")
+@pytest.mark.promise("log", "A segment is rolled by size, by age or when its index is full")
 @pytest.mark.parametrize(
     ("settings", "appended"),
     [
@@ -152,7 +156,7 @@ def test_a_batch_that_breaks_a_rule_is_refused_and_changes_nothing(
 
 
 @pytest.mark.promise(
-    "hostile input", "A flipped bit is found; wrong counts are refused, also inside compression"
+    "hostile input", "A flipped bit is detected; wrong counts are rejected, also inside compressed batches"
 )
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_a_compressed_batch_whose_count_lies_is_refused(tmp_path: Path, codec: int) -> None:
@@ -193,8 +197,8 @@ def test_a_follower_appends_what_the_leader_wrote(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "A follower that starts over inside a batch of its leader, where DeleteRecords left the start, takes "
-    "that batch",
+    "A follower that restarts its log at an offset inside a batch of the leader (DeleteRecords put the "
+    "log start there) fetches that batch",
 )
 def test_a_follower_that_is_empty_takes_the_batch_that_its_start_lies_in(tmp_path: Path) -> None:
     leader, follower = make_log(tmp_path / "a"), make_log(tmp_path / "b")

@@ -31,7 +31,8 @@ def filled(path: Path) -> PartitionLog:
 
 @pytest.mark.promise(
     "crashes",
-    "After every unit test each open log is consistent: segments, offsets, indexes, producers, leader epochs",
+    "Every open log is checked for consistency after every unit test: segments, offsets, indexes, "
+    "producers, leader epochs",
 )
 def test_a_log_that_was_written_cut_and_opened_again_is_sound(tmp_path: Path) -> None:
     log = filled(tmp_path)
@@ -97,7 +98,8 @@ def _retired(log: PartitionLog) -> None:
 
 @pytest.mark.promise(
     "crashes",
-    "After every unit test each open log is consistent: segments, offsets, indexes, producers, leader epochs",
+    "Every open log is checked for consistency after every unit test: segments, offsets, indexes, "
+    "producers, leader epochs",
 )
 @pytest.mark.parametrize(
     ("damage", "text"),

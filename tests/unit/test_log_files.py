@@ -45,8 +45,8 @@ def compact(log: PartitionLog) -> None:
 
 @pytest.mark.promise(
     "crashes",
-    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
-    "never gets bytes of another file",
+    "A reader keeps reading the file that it started with, even if compaction or retention replaces it; "
+    "it never gets bytes of another file",
 )
 @pytest.mark.parametrize("purged", [False, True])
 def test_a_reader_goes_on_in_the_segments_that_it_holds_when_compaction_replaces_them(
@@ -67,8 +67,8 @@ def test_a_reader_goes_on_in_the_segments_that_it_holds_when_compaction_replaces
 
 @pytest.mark.promise(
     "crashes",
-    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
-    "never gets bytes of another file",
+    "A reader keeps reading the file that it started with, even if compaction or retention replaces it; "
+    "it never gets bytes of another file",
 )
 def test_a_slice_of_a_replaced_file_still_has_its_bytes(tmp_path: Path) -> None:
     log = filled(tmp_path)
@@ -81,8 +81,8 @@ def test_a_slice_of_a_replaced_file_still_has_its_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "crashes",
-    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
-    "never gets bytes of another file",
+    "A reader keeps reading the file that it started with, even if compaction or retention replaces it; "
+    "it never gets bytes of another file",
 )
 def test_a_replaced_segment_does_not_look_into_the_indexes_of_the_new_one_nor_change_them(
     tmp_path: Path,
@@ -103,8 +103,8 @@ def test_a_replaced_segment_does_not_look_into_the_indexes_of_the_new_one_nor_ch
 
 @pytest.mark.promise(
     "crashes",
-    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
-    "never gets bytes of another file",
+    "A reader keeps reading the file that it started with, even if compaction or retention replaces it; "
+    "it never gets bytes of another file",
 )
 def test_a_file_whose_name_went_to_another_is_an_error_and_never_the_other(tmp_path: Path) -> None:
     """The descriptor could not be opened when it was time to keep it."""
@@ -125,8 +125,8 @@ def test_a_file_whose_name_went_to_another_is_an_error_and_never_the_other(tmp_p
 
 @pytest.mark.promise(
     "crashes",
-    "A reader keeps the file that it began to read, whatever compaction or retention puts in its place; it "
-    "never gets bytes of another file",
+    "A reader keeps reading the file that it started with, even if compaction or retention replaces it; "
+    "it never gets bytes of another file",
 )
 def test_a_descriptor_is_not_closed_under_who_reads_with_it(tmp_path: Path) -> None:
     """Else its number becomes that of the next file that is opened."""

@@ -24,7 +24,9 @@ def send(log: PartitionLog, sequence: int, epoch: int = 0, count: int = 1, produ
     return append(log, batch([b"v"] * count, producer=(producer, epoch, sequence))).base_offset
 
 
-@pytest.mark.promise("log", "The last five batches of a producer are recognised, also after a restart")
+@pytest.mark.promise(
+    "log", "A broker detects duplicates of the last five batches of a producer, also after a restart"
+)
 def test_a_retry_of_any_of_the_last_five_batches_gets_its_first_offset_back(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     for i in range(7):
@@ -87,7 +89,9 @@ def test_sequences_survive_a_restart(tmp_path: Path, clean: bool) -> None:
     assert send(log, 20) == 20
 
 
-@pytest.mark.promise("log", "The last five batches of a producer are recognised, also after a restart")
+@pytest.mark.promise(
+    "log", "A broker detects duplicates of the last five batches of a producer, also after a restart"
+)
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("count", range(5, 14))
 def test_the_last_five_batches_are_known_after_a_restart_wherever_segments_end(
@@ -109,8 +113,8 @@ def test_the_last_five_batches_are_known_after_a_restart_wherever_segments_end(
 
 @pytest.mark.promise(
     "transactions",
-    "An entry of the transaction index that a crash has torn hides no aborted transaction; a retry is "
-    "known after DeleteRecords within its batch and a crash",
+    "A transaction index entry that a crash left incomplete hides no aborted transaction; a retry is "
+    "recognised after DeleteRecords inside its batch and a crash",
 )
 def test_the_sequences_of_a_batch_within_which_the_log_starts_survive_a_crash(tmp_path: Path) -> None:
     log = make_log(tmp_path)
@@ -155,7 +159,7 @@ def test_producers_are_forgotten_when_they_expire_but_not_in_a_transaction(tmp_p
     assert set(log.producers.producers) == {2}
 
 
-@pytest.mark.promise("log", "The last stable offset waits for open transactions")
+@pytest.mark.promise("log", "The last stable offset does not pass the start of an open transaction")
 def test_the_last_stable_offset_waits_for_open_transactions(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     append(log, batch([b"a"], producer=(1, 0, 0), transactional=True))
@@ -184,7 +188,7 @@ def test_the_last_stable_offset_waits_until_a_marker_is_replicated(tmp_path: Pat
     assert log.last_stable_offset == 2
 
 
-@pytest.mark.promise("log", "The last stable offset waits for open transactions")
+@pytest.mark.promise("log", "The last stable offset does not pass the start of an open transaction")
 @pytest.mark.parametrize("clean", [True, False])
 def test_transactions_survive_a_restart(tmp_path: Path, clean: bool) -> None:
     log = make_log(tmp_path, segment_bytes=250)
@@ -218,8 +222,8 @@ def test_a_lost_transaction_index_comes_back_with_recovery(tmp_path: Path) -> No
 
 @pytest.mark.promise(
     "transactions",
-    "An entry of the transaction index that a crash has torn hides no aborted transaction; a retry is "
-    "known after DeleteRecords within its batch and a crash",
+    "A transaction index entry that a crash left incomplete hides no aborted transaction; a retry is "
+    "recognised after DeleteRecords inside its batch and a crash",
 )
 def test_an_entry_of_the_transaction_index_that_a_crash_has_torn_is_overwritten(tmp_path: Path) -> None:
     """Behind the rest of it the next entries were misread after a restart: aborted records became visible."""
@@ -239,8 +243,8 @@ def test_an_entry_of_the_transaction_index_that_a_crash_has_torn_is_overwritten(
 
 @pytest.mark.promise(
     "transactions",
-    "After a power loss the transaction index agrees with the markers: a hole in it hides no "
-    "committed transaction, and what was flushed with a segment is there",
+    "After a power loss the transaction index agrees with the markers: a gap in it hides no committed "
+    "transaction, and entries that were flushed with a segment are kept",
 )
 def test_a_hole_in_the_transaction_index_hides_no_committed_transaction(tmp_path: Path) -> None:
     log = make_log(tmp_path)
@@ -273,8 +277,8 @@ class _Synced(Fs):
 
 @pytest.mark.promise(
     "transactions",
-    "After a power loss the transaction index agrees with the markers: a hole in it hides no "
-    "committed transaction, and what was flushed with a segment is there",
+    "After a power loss the transaction index agrees with the markers: a gap in it hides no committed "
+    "transaction, and entries that were flushed with a segment are kept",
 )
 @pytest.mark.parametrize("flushed_before", [False, True])
 def test_the_indexes_of_a_sealed_segment_are_synced_with_it(tmp_path: Path, flushed_before: bool) -> None:
@@ -373,7 +377,7 @@ def state_of(log: PartitionLog) -> object:
 
 @pytest.mark.promise(
     "log",
-    "After a truncation the state of producers is read back in a thread; until then the log refuses records",
+    "After a truncation the producer state is rebuilt in a thread; until then the log accepts no records",
 )
 @pytest.mark.parametrize("offset", range(1, 11))
 def test_after_a_truncation_producers_are_read_back_in_a_thread_as_they_would_be_at_once(
@@ -398,7 +402,7 @@ def test_after_a_truncation_producers_are_read_back_in_a_thread_as_they_would_be
 
 @pytest.mark.promise(
     "log",
-    "After a truncation the state of producers is read back in a thread; until then the log refuses records",
+    "After a truncation the producer state is rebuilt in a thread; until then the log accepts no records",
 )
 def test_until_producers_are_read_back_batches_are_refused_and_keep_their_order(tmp_path: Path) -> None:
     log = with_transactions(tmp_path)
@@ -420,7 +424,7 @@ def test_until_producers_are_read_back_batches_are_refused_and_keep_their_order(
 
 @pytest.mark.promise(
     "log",
-    "After a truncation the state of producers is read back in a thread; until then the log refuses records",
+    "After a truncation the producer state is rebuilt in a thread; until then the log accepts no records",
 )
 def test_nobody_waits_for_the_thread_that_reads_producers_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -477,7 +481,7 @@ def test_a_follower_that_appends_after_a_truncation_knows_each_batch_once(tmp_pa
 
 @pytest.mark.promise(
     "log",
-    "A batch that is refused for a while counts for its producer only if it is whole and of the latest epoch",
+    "A temporarily rejected batch counts for its producer only if it is intact and has the latest epoch",
 )
 def test_a_refused_batch_of_a_zombie_does_not_replace_that_of_the_producer(tmp_path: Path) -> None:
     log = make_log(tmp_path)
@@ -490,7 +494,7 @@ def test_a_refused_batch_of_a_zombie_does_not_replace_that_of_the_producer(tmp_p
 
 @pytest.mark.promise(
     "log",
-    "A batch that is refused for a while counts for its producer only if it is whole and of the latest epoch",
+    "A temporarily rejected batch counts for its producer only if it is intact and has the latest epoch",
 )
 def test_a_refused_batch_that_is_damaged_says_nothing_of_its_producer(tmp_path: Path) -> None:
     log = make_log(tmp_path)

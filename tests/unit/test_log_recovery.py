@@ -43,7 +43,7 @@ def check_usable(log: PartitionLog, expected: list[tuple[int, bytes | None]]) ->
         assert header.base_offset <= offset <= header.last_offset
 
 
-@pytest.mark.promise("crashes", "A torn end of the log is truncated at the last complete batch")
+@pytest.mark.promise("crashes", "An incomplete batch at the end of the log is truncated")
 def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch(tmp_path: Path) -> None:
     source = filled(tmp_path / "source", 8)
     expected = contents(source)
@@ -99,7 +99,7 @@ def test_a_corrupt_batch_past_the_recovery_point_ends_the_log_there(tmp_path: Pa
     check_usable(again, expected[: again.log_end_offset])
 
 
-@pytest.mark.promise("crashes", "What was flushed is not read again at start")
+@pytest.mark.promise("crashes", "Flushed records are not read again at startup")
 def test_what_was_flushed_is_not_read_again(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.flush()
@@ -165,7 +165,8 @@ def test_the_epochs_of_flushed_records_survive_a_loss_of_power(tmp_path: Path) -
 
 
 @pytest.mark.promise(
-    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+    "crashes",
+    "An append to a full disk is rejected and loses nothing; when there is space again, appends succeed",
 )
 def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> None:
     fs = FaultyFs()
@@ -185,7 +186,8 @@ def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.promise(
-    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+    "crashes",
+    "An append to a full disk is rejected and loses nothing; when there is space again, appends succeed",
 )
 def test_an_epoch_that_a_full_disk_has_refused_begins_with_its_first_record(tmp_path: Path) -> None:
     fs = FaultyFs()
@@ -201,7 +203,8 @@ def test_an_epoch_that_a_full_disk_has_refused_begins_with_its_first_record(tmp_
 
 
 @pytest.mark.promise(
-    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+    "crashes",
+    "An append to a full disk is rejected and loses nothing; when there is space again, appends succeed",
 )
 def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
     fs = FaultyFs()
@@ -216,8 +219,9 @@ def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "crashes",
-    "Batches that a producer has sent behind one that a full disk refused get the same retriable error, not "
-    "OUT_OF_ORDER_SEQUENCE_NUMBER, and are not taken before it",
+    "After a batch is rejected because the disk is full, the batches that its producer had already sent "
+    "after it get the same retriable error instead of OUT_OF_ORDER_SEQUENCE_NUMBER, and are not appended "
+    "before it",
 )
 @pytest.mark.parametrize("written", [0, 2], ids=["of an unknown producer", "of a known one"])
 def test_what_is_sent_behind_a_refused_batch_waits_for_it(tmp_path: Path, written: int) -> None:
@@ -239,7 +243,7 @@ def test_what_is_sent_behind_a_refused_batch_waits_for_it(tmp_path: Path, writte
     assert [value for _, value in contents(log)][written:] == [b"other", b"a", b"b"]
 
 
-@pytest.mark.promise("crashes", "After an I/O error the partition takes no more writes")
+@pytest.mark.promise("crashes", "After an I/O error the partition accepts no more writes")
 @pytest.mark.parametrize("op", ["write", "fsync"])
 def test_after_an_io_error_the_partition_takes_no_more_writes(tmp_path: Path, op: str) -> None:
     fs = FaultyFs()
@@ -257,7 +261,8 @@ def test_after_an_io_error_the_partition_takes_no_more_writes(tmp_path: Path, op
 
 
 @pytest.mark.promise(
-    "crashes", "A full disk refuses the append, loses nothing, and space that comes back is used"
+    "crashes",
+    "An append to a full disk is rejected and loses nothing; when there is space again, appends succeed",
 )
 def test_a_full_disk_while_rolling_keeps_the_old_segment(tmp_path: Path) -> None:
     fs = FaultyFs()
@@ -289,8 +294,8 @@ def damage(path: Path, position: int) -> None:
 
 @pytest.mark.promise(
     "crashes",
-    "Flushed records are never truncated: a damaged record costs only its batch, and a broken structure is "
-    "an error, not a gap",
+    "Flushed records are never truncated: a damaged record costs only its own batch, and a damaged file "
+    "structure is reported as an error instead of leaving a gap",
 )
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_damaged_record_in_a_flushed_segment_costs_only_its_batch(tmp_path: Path, clean: bool) -> None:
@@ -313,8 +318,8 @@ def test_a_damaged_record_in_a_flushed_segment_costs_only_its_batch(tmp_path: Pa
 
 @pytest.mark.promise(
     "crashes",
-    "Flushed records are never truncated: a damaged record costs only its batch, and a broken structure is "
-    "an error, not a gap",
+    "Flushed records are never truncated: a damaged record costs only its own batch, and a damaged file "
+    "structure is reported as an error instead of leaving a gap",
 )
 @pytest.mark.unchecked_logs
 def test_a_segment_whose_structure_is_broken_is_not_skipped_in_silence(tmp_path: Path) -> None:
@@ -334,7 +339,7 @@ def test_a_segment_whose_structure_is_broken_is_not_skipped_in_silence(tmp_path:
     assert read_header(again.read(29, 1, 30)[0].read()).base_offset == 29
 
 
-@pytest.mark.promise("crashes", "A wrong entry in an index hides no record")
+@pytest.mark.promise("crashes", "A wrong index entry hides no record")
 @pytest.mark.unchecked_logs
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 def test_a_wrong_entry_in_the_middle_of_an_index_skips_no_record(tmp_path: Path, kind: str) -> None:
@@ -360,7 +365,7 @@ def test_a_wrong_entry_in_the_middle_of_an_index_skips_no_record(tmp_path: Path,
             assert found is not None and found.offset == offset
 
 
-@pytest.mark.promise("crashes", "A wrong entry in an index hides no record")
+@pytest.mark.promise("crashes", "A wrong index entry hides no record")
 def test_a_time_index_that_lost_its_end_is_rebuilt(tmp_path: Path) -> None:
     log = make_log(tmp_path, segment_bytes=6000, index_interval_bytes=100)
     for i in range(80):
@@ -376,7 +381,9 @@ def test_a_time_index_that_lost_its_end_is_rebuilt(tmp_path: Path) -> None:
         assert again.segments[0].max_timestamp == again.segments[1].first_timestamp - 1  # type: ignore[operator]
 
 
-@pytest.mark.promise("crashes", "A roll that fails anywhere leaves one active segment, and nothing is lost")
+@pytest.mark.promise(
+    "crashes", "If rolling a segment fails at any step, one active segment remains and nothing is lost"
+)
 @pytest.mark.parametrize("op", ["write", "rename", "open"])
 @pytest.mark.parametrize("after", range(4))
 def test_a_roll_that_fails_anywhere_leaves_one_active_segment(tmp_path: Path, op: str, after: int) -> None:
@@ -436,7 +443,7 @@ def test_more_closed_segments_than_descriptors_can_be_read(
     log.close()
 
 
-@pytest.mark.promise("crashes", "A crash in the middle of anything loses no acknowledged batch")
+@pytest.mark.promise("crashes", "A crash in the middle of any operation loses no acknowledged batch")
 @settings(max_examples=60, deadline=None)
 @given(
     crash_after=st.integers(0, 40),
@@ -482,7 +489,8 @@ class HookedFs(Fs):
 
 @pytest.mark.promise(
     "crashes",
-    "Truncation lowers the recovery point, in memory under a flush and on disk before the next append",
+    "Truncation lowers the recovery point: in memory also while a flush is running, and on disk before "
+    "the next append",
 )
 @pytest.mark.parametrize("regrown", [0, 20])
 def test_a_flush_that_a_truncation_overtakes_vouches_for_no_more_than_was_left(

@@ -29,7 +29,7 @@ def filled(path: Path, clock: ManualClock, count: int = 10, **settings: object) 
     return log
 
 
-@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
+@pytest.mark.promise("log", "Retention works by time, by size, by both or not at all")
 def test_time_counts_the_newest_record_of_a_segment(tmp_path: Path) -> None:
     clock = ManualClock()
     log = filled(tmp_path, clock, retention_ms=5_500)
@@ -46,7 +46,7 @@ def test_an_old_active_segment_is_rolled_and_then_goes(tmp_path: Path) -> None:
     assert append(log, batch([b"x"])).base_offset == 10
 
 
-@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
+@pytest.mark.promise("log", "Retention works by time, by size, by both or not at all")
 def test_size_keeps_at_least_the_limit(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=-1, retention_bytes=3 * BATCH + 10)
     assert log.apply_retention() == 6
@@ -55,8 +55,7 @@ def test_size_keeps_at_least_the_limit(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "log",
-    "`penstock.retention.records`: the oldest segments go while at least this many records remain without "
-    "them",
+    "`penstock.retention.records` deletes the oldest segments as long as at least this many records remain",
 )
 def test_the_number_of_records_keeps_at_least_the_limit(tmp_path: Path) -> None:
     clock = ManualClock()
@@ -79,7 +78,7 @@ def test_no_records_are_kept_where_the_limit_is_zero(tmp_path: Path) -> None:
     assert append(log, batch([b"x"])).base_offset == 10
 
 
-@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
+@pytest.mark.promise("log", "Retention works by time, by size, by both or not at all")
 def test_both_limits_hold(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=7_500, retention_bytes=3 * BATCH)
     log.apply_retention()
@@ -89,7 +88,7 @@ def test_both_limits_hold(tmp_path: Path) -> None:
     assert len(contents(log)) == 1
 
 
-@pytest.mark.promise("log", "Retention works by time, by size, by both, or by neither")
+@pytest.mark.promise("log", "Retention works by time, by size, by both or not at all")
 def test_keep_everything(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=-1, retention_bytes=-1)
     log.clock.advance(10**12)  # type: ignore[attr-defined]
@@ -117,7 +116,10 @@ def test_nothing_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     assert log.apply_retention() == 2
 
 
-@pytest.mark.promise("log", "`penstock.retention.consumed.groups`: what all have consumed is deleted")
+@pytest.mark.promise(
+    "log",
+    "With `penstock.retention.consumed.groups`, records that all these groups have consumed are deleted",
+)
 def test_what_all_groups_have_consumed_is_deleted(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=-1)
     log.apply_retention(consumed_offset=4)

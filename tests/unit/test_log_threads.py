@@ -31,7 +31,7 @@ class _Meanwhile(Fs):
         return super().open(path, flags, mode)
 
 
-@pytest.mark.promise("log", "A log that starts again at another offset has a segment at every moment")
+@pytest.mark.promise("log", "A log that is restarted at another offset has a segment at every moment")
 @pytest.mark.parametrize("work", ["checkpoint", "flush"])
 def test_a_log_that_starts_again_has_a_segment_at_every_moment(tmp_path: Path, work: str) -> None:
     fs = _Meanwhile()

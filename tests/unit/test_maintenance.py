@@ -93,7 +93,9 @@ async def filled(broker: Broker, clock: ManualClock) -> PartitionLog:
 
 
 @pytest.mark.promise(
-    "log", "A truncation during compaction or strict retention wins: nothing that was cut comes back"
+    "log",
+    "A truncation takes precedence over a compaction or strict retention that is running: truncated "
+    "records do not come back",
 )
 @pytest.mark.parametrize("job", ["compaction", "retention"])
 def test_what_was_truncated_during_a_rewrite_does_not_come_back(tmp_path: Path, job: str) -> None:
@@ -171,7 +173,9 @@ def test_a_broker_that_stops_while_its_cleaning_process_starts_leaves_none_behin
 
 
 @pytest.mark.promise(
-    "log", "A truncation during compaction or strict retention wins: nothing that was cut comes back"
+    "log",
+    "A truncation takes precedence over a compaction or strict retention that is running: truncated "
+    "records do not come back",
 )
 def test_a_log_that_was_cut_under_the_cleaner_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
     async def main() -> None:
@@ -222,8 +226,8 @@ COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
 
 @pytest.mark.promise(
     "log",
-    "Rewritten segments are swapped in without a sync on the loop, and what happens to the log between the "
-    "steps wins, also after a crash",
+    "Rewritten segments are swapped in without an fsync on the event loop; changes of the log between "
+    "the steps take precedence, also after a crash",
 )
 @pytest.mark.parametrize("job", ["compaction", "retention"])
 def test_segments_are_swapped_in_without_a_sync_on_the_loop(tmp_path: Path, job: str) -> None:
@@ -246,8 +250,8 @@ def test_segments_are_swapped_in_without_a_sync_on_the_loop(tmp_path: Path, job:
 
 @pytest.mark.promise(
     "log",
-    "Rewritten segments are swapped in without a sync on the loop, and what happens to the log between the "
-    "steps wins, also after a crash",
+    "Rewritten segments are swapped in without an fsync on the event loop; changes of the log between "
+    "the steps take precedence, also after a crash",
 )
 @pytest.mark.parametrize("change", ["truncate_to", "delete_records_before"])
 @pytest.mark.parametrize("step", [0, 1, 2, 3])
@@ -310,8 +314,8 @@ class _Renames(Fs):
 
 @pytest.mark.promise(
     "log",
-    "The codec of an API is made in a thread when a client first asks for it, and only that client waits; "
-    "retention takes at most eight segments out of use in a turn of the loop",
+    "The codec of an API is built in a thread when a client first calls that API, and only that client "
+    "waits; retention removes at most eight segments in one turn of the event loop",
 )
 def test_retention_takes_a_few_segments_out_of_use_in_each_turn_of_the_loop(tmp_path: Path) -> None:
     """Each is several files to rename, which nobody's request should wait for."""
@@ -343,8 +347,8 @@ def test_retention_takes_a_few_segments_out_of_use_in_each_turn_of_the_loop(tmp_
 
 @pytest.mark.promise(
     "crashes",
-    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
-    "leaves a log without a hole",
+    "Truncations and deletions process at most eight segments in one turn of the event loop; a crash in "
+    "between leaves a log without gaps",
 )
 def test_segments_below_the_log_start_are_dropped_soon_after_whatever_the_cleanup_policy(
     tmp_path: Path,

@@ -122,7 +122,7 @@ def test_a_committed_change_survives_and_an_ephemeral_node_does_not(tmp_path: Pa
     run(tmp_path, read)
 
 
-@pytest.mark.promise("topics", "Topics in the metadata file of an older version are found")
+@pytest.mark.promise("topics", "Topics in the metadata file of an older version are read")
 def test_topics_of_an_older_file_are_found(tmp_path: Path) -> None:
     async def write(store: LocalStore) -> None:
         await store.multi(

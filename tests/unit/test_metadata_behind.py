@@ -26,8 +26,8 @@ def topic(server: Server, name: str, number: int) -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "A broker's metadata shows a change only with the topics that were created before it, unless topics "
-    "are created without a pause ([limits](limits.md#a-cluster))",
+    "A broker's metadata shows a change only together with all topics that were created before it, "
+    "unless topics are created without a pause ([limits](limits.md#a-cluster))",
 )
 def test_no_image_shows_a_change_and_lacks_a_topic_that_was_made_before_it(
     monkeypatch: pytest.MonkeyPatch,

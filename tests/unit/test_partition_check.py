@@ -29,8 +29,8 @@ def leader(path: Path) -> Partition:
 
 @pytest.mark.promise(
     "reassignment",
-    "The state of a replica never contradicts itself: checked after every unit test and between the steps "
-    "of the simulators",
+    "The state of a replica is always consistent: it is checked after every unit test and between the "
+    "steps of the simulators",
 )
 def test_a_replica_that_leads_and_then_follows_holds_together(tmp_path: Path) -> None:
     one = leader(tmp_path)
@@ -87,8 +87,8 @@ def _asks_for_what_is_not_pending(one: Partition) -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "The state of a replica never contradicts itself: checked after every unit test and between the steps "
-    "of the simulators",
+    "The state of a replica is always consistent: it is checked after every unit test and between the "
+    "steps of the simulators",
 )
 @pytest.mark.parametrize(
     ("broken", "says"),

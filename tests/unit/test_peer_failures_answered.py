@@ -19,8 +19,8 @@ from tests.unit.test_transactions_shells import produce
 
 @pytest.mark.promise(
     "transactions",
-    "A transactional produce is answered also when its topic is deleted meanwhile, or the coordinator's "
-    "answer makes no sense",
+    "A transactional produce request gets a response even if its topic is deleted meanwhile or the "
+    "coordinator sends an invalid response",
 )
 @pytest.mark.parametrize(
     "failure", [WireError("an answer that is none"), ConfigError("no login for the others")]

@@ -26,7 +26,7 @@ class Connection:
 
 
 @pytest.mark.promise(
-    "reassignment", "A broker that stops ends all that it fetches, and writes to no log that it has closed"
+    "reassignment", "A broker that stops ends all its fetches and writes to no log that it has closed"
 )
 def test_a_cancellation_counts_when_it_comes_together_with_the_answer() -> None:
     """A broker that stops waits for its fetchers: one that forgot that it was cancelled never ended."""
@@ -97,8 +97,8 @@ def test_small_answers_that_come_together_take_one_read() -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "An unanswered request to another broker closes the connection for all requests on it, and pipelined "
-    "responses are matched",
+    "A request to another broker that gets no response closes the connection for all requests on it; "
+    "pipelined responses are matched to their requests",
 )
 @pytest.mark.parametrize("most", [1, 3, 5, 1000, 1 << 14, 1 << 30])
 def test_answers_of_any_size_are_whole_however_they_come(most: int) -> None:
@@ -115,8 +115,8 @@ def test_answers_of_any_size_are_whole_however_they_come(most: int) -> None:
 
 @pytest.mark.promise(
     "reassignment",
-    "An unanswered request to another broker closes the connection for all requests on it, and pipelined "
-    "responses are matched",
+    "A request to another broker that gets no response closes the connection for all requests on it; "
+    "pipelined responses are matched to their requests",
 )
 def test_an_answer_that_is_late_ends_the_connection_for_all_that_wait() -> None:
     async def main() -> None:

@@ -11,8 +11,8 @@ from penstock.broker.net.dispatch import Answer, CloseConnection, Pending
 
 @pytest.mark.promise(
     "transactions",
-    "If the work for a request is cancelled, the connection of the waiting client is closed, so "
-    "that no client waits forever",
+    "If the processing of a request is cancelled, the client's connection is closed, so that no client "
+    "waits forever",
 )
 @pytest.mark.parametrize("client_is_gone", [False, True])
 def test_work_that_is_ended_closes_the_connection_of_a_client_that_waits(client_is_gone: bool) -> None:

@@ -53,8 +53,9 @@ class Gate:
 
 @pytest.mark.promise(
     "access",
-    "Strangers do not hold all places: a login flood from one address ends no login from another, and a "
-    "broker gets the place of a stranger or an idle client",
+    "Clients without a login cannot use up all connections: a flood of logins from one address ends no "
+    "login from another, and a new broker connection replaces that of a client that is idle or not "
+    "logged in",
 )
 def test_strangers_hold_at_most_half_of_the_places_and_the_oldest_gives_way() -> None:
     gate = Gate(10)

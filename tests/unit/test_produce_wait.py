@@ -79,9 +79,9 @@ def lose(broker: Broker, partition: Partition, leader: int = 2) -> None:
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 def test_replicas_that_are_quicker_than_fsync_are_not_missed(tmp_path: Path) -> None:
     async def main() -> None:
@@ -96,9 +96,9 @@ def test_replicas_that_are_quicker_than_fsync_are_not_missed(tmp_path: Path) -> 
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 def test_fsync_is_waited_for_though_the_replicas_have_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -121,9 +121,9 @@ def test_fsync_is_waited_for_though_the_replicas_have_the_record(
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 @pytest.mark.parametrize("failure", [KafkaStorageError("no"), OSError(5, "no"), RuntimeError("no thread")])
 def test_a_record_that_may_not_be_on_disk_is_not_acknowledged(
@@ -146,9 +146,9 @@ def test_a_record_that_may_not_be_on_disk_is_not_acknowledged(
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 def test_what_is_replicated_when_the_time_is_over_is_acknowledged(tmp_path: Path) -> None:
     async def main() -> None:
@@ -164,9 +164,9 @@ def test_what_is_replicated_when_the_time_is_over_is_acknowledged(tmp_path: Path
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 @pytest.mark.parametrize("flush_messages", ["1", "1000"])
 @pytest.mark.parametrize("leader", [1, 2])
@@ -189,9 +189,9 @@ def test_a_leader_epoch_that_ended_is_answered_at_once(
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 def test_a_record_that_was_cut_is_not_acknowledged_for_another_at_its_offset(tmp_path: Path) -> None:
     async def main() -> None:
@@ -214,9 +214,9 @@ def test_a_record_that_was_cut_is_not_acknowledged_for_another_at_its_offset(tmp
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 def test_a_partition_that_is_lost_does_not_end_the_wait_for_the_others(tmp_path: Path) -> None:
     async def main() -> None:
@@ -234,9 +234,9 @@ def test_a_partition_that_is_lost_does_not_end_the_wait_for_the_others(tmp_path:
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 def test_a_topic_that_is_deleted_ends_the_wait(tmp_path: Path) -> None:
     async def main() -> None:
@@ -264,9 +264,9 @@ def test_nothing_is_kept_for_a_client_that_has_gone(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is not acknowledged when the in-sync replicas became fewer than `min.insync.replicas` while it "
-    "waited: NOT_ENOUGH_REPLICAS_AFTER_APPEND where the replicas had the record before, REQUEST_TIMED_OUT "
-    "where they are not back in time",
+    "acks=all is not acknowledged if the number of in-sync replicas falls below `min.insync.replicas` "
+    "while the request waits: it returns NOT_ENOUGH_REPLICAS_AFTER_APPEND if the replicas already had "
+    "the record, and REQUEST_TIMED_OUT if they are not back in time",
 )
 @pytest.mark.parametrize(
     ("replicated", "error"), [(True, NotEnoughReplicasAfterAppend), (False, RequestTimedOut)]

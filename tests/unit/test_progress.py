@@ -91,7 +91,9 @@ def test_one_that_is_about_to_be_in_sync_counts_already(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "reassignment", "A leader whose request was not answered counts whom the controller may have let in"
+    "reassignment",
+    "A leader whose request to the controller got no response counts the replicas that the controller "
+    "may have added to the ISR",
 )
 def test_what_may_have_been_stored_counts_until_the_partition_has_another_epoch(tmp_path: Path) -> None:
     one = leader(tmp_path)
@@ -122,7 +124,8 @@ def test_a_new_epoch_of_the_leader_forgets_what_followers_had(tmp_path: Path) ->
 
 @pytest.mark.promise(
     "reassignment",
-    "A tail of an epoch that its leader never had is cut, also before that leader has written anything",
+    "Records of an epoch that the leader of that epoch never had are truncated, even before that leader "
+    "has written anything",
 )
 def test_an_epoch_that_was_never_written_here_ended_where_our_log_does(tmp_path: Path) -> None:
     """The follower has a record of a leader that nobody followed; this leader has written none of its own."""

@@ -39,7 +39,7 @@ def test_tests_with_the_same_sentence_prove_one_promise(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "docs", "This page is generated from the markers of the tests; a wrong marker is an error"
+    "docs", "This page is generated from the markers of the tests; an invalid marker is an error"
 )
 @pytest.mark.parametrize(
     ("marker", "reason"),

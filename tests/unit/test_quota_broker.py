@@ -62,8 +62,8 @@ def muted(broker: Broker) -> list[Connection]:
 
 @pytest.mark.promise(
     "access",
-    "Past a quota the answer has its throttle time and the connection is muted; others go on, and "
-    "followers have no quota",
+    "Past a quota the response has its throttle time and the connection is muted; other clients are not "
+    "affected, and followers have no quota",
 )
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 def test_past_its_byte_rate_a_producer_is_told_how_long_it_is_left_unread_and_others_are_not(
@@ -127,8 +127,8 @@ def test_past_its_byte_rate_a_consumer_waits_and_gets_no_more_at_once_than_the_w
 
 @pytest.mark.promise(
     "access",
-    "Past its byte rate a consumer gets no records on a new connection either, and records of share groups "
-    "count",
+    "A consumer that has exceeded its byte rate gets no records on a new connection either; records of "
+    "share groups count, too",
 )
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_a_new_connection_does_not_end_the_wait_of_a_consumer(tmp_path: Path, version: int) -> None:
@@ -166,8 +166,8 @@ def test_a_new_connection_does_not_end_the_wait_of_a_consumer(tmp_path: Path, ve
 
 @pytest.mark.promise(
     "access",
-    "Past its byte rate a consumer gets no records on a new connection either, and records of share groups "
-    "count",
+    "A consumer that has exceeded its byte rate gets no records on a new connection either; records of "
+    "share groups count, too",
 )
 def test_what_a_share_group_reads_counts_as_what_consumers_read(tmp_path: Path) -> None:
     async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -204,8 +204,8 @@ def test_what_a_share_group_reads_counts_as_what_consumers_read(tmp_path: Path) 
 
 @pytest.mark.promise(
     "access",
-    "Past a quota the answer has its throttle time and the connection is muted; others go on, and "
-    "followers have no quota",
+    "Past a quota the response has its throttle time and the connection is muted; other clients are not "
+    "affected, and followers have no quota",
 )
 def test_followers_have_no_quota(tmp_path: Path) -> None:
     async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -224,7 +224,7 @@ def test_followers_have_no_quota(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "access",
-    "Changes of topics past their rate are THROTTLING_QUOTA_EXCEEDED; connections are limited by address",
+    "Topic changes above their rate get THROTTLING_QUOTA_EXCEEDED; connections are limited by address",
 )
 def test_changes_of_topics_past_their_rate_are_refused_and_older_clients_are_slowed(tmp_path: Path) -> None:
     async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:
@@ -255,7 +255,7 @@ def test_changes_of_topics_past_their_rate_are_refused_and_older_clients_are_slo
 
 @pytest.mark.promise(
     "access",
-    "Changes of topics past their rate are THROTTLING_QUOTA_EXCEEDED; connections are limited by address",
+    "Topic changes above their rate get THROTTLING_QUOTA_EXCEEDED; connections are limited by address",
 )
 def test_an_address_that_has_all_its_connections_gets_no_other(tmp_path: Path) -> None:
     async def work(broker: Broker, connect: Callable[[], Awaitable[Client]]) -> None:

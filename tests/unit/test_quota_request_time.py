@@ -72,8 +72,9 @@ async def until_throttled(client: As, api: ApiKey, version: int, request: Messag
 
 @pytest.mark.promise(
     "access",
-    "The time that a request takes of the event loop counts for its client, also after it has waited; "
-    "followers' time does not, and whoever says to be one without being allowed to counts as any client",
+    "The event-loop time that a request uses counts for its client, also after the request has waited; "
+    "the time of followers does not, and a client that claims to be a follower without permission counts "
+    "as a normal client",
 )
 @pytest.mark.parametrize("version", [3, 4])
 def test_what_a_coroutine_takes_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:

@@ -49,8 +49,8 @@ LEVELS = [
 
 @pytest.mark.promise(
     "access",
-    "The most precise quota counts, in Kafka's order, and a client that waits as it is asked to gets its "
-    "quota and no more",
+    "The most specific quota applies, in Kafka's order, and a client that waits for the throttle time "
+    "gets its quota and no more",
 )
 @pytest.mark.parametrize("first", range(len(LEVELS)))
 def test_the_most_precise_quota_counts(first: int) -> None:
@@ -88,8 +88,8 @@ def test_a_window_after_the_throttle_time_the_rate_is_within_the_bound() -> None
 
 @pytest.mark.promise(
     "access",
-    "The most precise quota counts, in Kafka's order, and a client that waits as it is asked to gets its "
-    "quota and no more",
+    "The most specific quota applies, in Kafka's order, and a client that waits for the throttle time "
+    "gets its quota and no more",
 )
 @pytest.mark.parametrize("size", [100, 3_000, 20_000])
 def test_a_client_that_waits_as_it_is_asked_to_gets_its_quota_and_no_more(size: int) -> None:

@@ -55,8 +55,8 @@ def flood(one: Callable[[str], object]) -> None:
 
 @pytest.mark.promise(
     "access",
-    "A flood of client ids or addresses costs the same few steps for each, in bounded memory, and ends no "
-    "throttle time",
+    "A flood of client ids or addresses costs a small constant amount of work for each, in bounded "
+    "memory, and ends no throttle time early",
 )
 @pytest.mark.parametrize("kind", [PRODUCE, FETCH, REQUEST])
 def test_rates_of_a_flood_of_client_ids_are_bounded_and_a_wait_survives_it(kind: str) -> None:

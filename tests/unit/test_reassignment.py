@@ -141,7 +141,9 @@ def test_the_factor_stays_where_it_has_to() -> None:
     assert new(plan(cluster(partition()), (1, 2, 4), other_factor=False)).adding == (4,)
 
 
-@pytest.mark.promise("reassignment", "An impossible reassignment is rejected with the reason")
+@pytest.mark.promise(
+    "reassignment", "An impossible reassignment is rejected with an error that gives the reason"
+)
 def test_topics_and_partitions_that_are_not_there_are_told_so_and_spoil_no_others() -> None:
     wanted = [Wanted("u", 0, (1,)), Wanted("t", 5, (1,)), Wanted("t", 0, (1, 2))]
     found = plan_reassignments(cluster(partition()), wanted, ())

@@ -15,7 +15,8 @@ SECRET = "planted-secret-1234"
 
 
 @pytest.mark.promise(
-    "access", "Secrets come from files and the environment, and are in no log, answer, topic or file of a run"
+    "access",
+    "Secrets are read from files and the environment, and appear in no log, response, topic or file of a run",
 )
 def test_references_to_the_environment_and_to_files_are_resolved(tmp_path):
     whole, properties = tmp_path / "password", tmp_path / "all.properties"
@@ -42,7 +43,8 @@ def test_a_secret_that_looks_like_a_reference_is_taken_as_it_is():
 
 
 @pytest.mark.promise(
-    "access", "Secrets come from files and the environment, and are in no log, answer, topic or file of a run"
+    "access",
+    "Secrets are read from files and the environment, and appear in no log, response, topic or file of a run",
 )
 @pytest.mark.parametrize(
     ("value", "message"),

@@ -81,8 +81,8 @@ async def settle(*readers: Reader) -> None:
 
 @pytest.mark.promise(
     "access",
-    "A member that subscribes by regular expression is assigned only topics that its user may describe, also "
-    "when ACLs change",
+    "A member that subscribes by regular expression is assigned only topics that its user may describe, "
+    "also after ACLs change",
 )
 def test_a_regex_matches_only_topics_that_its_member_may_describe(tmp_path: Path) -> None:
     async def run() -> None:
@@ -137,8 +137,8 @@ RULES = object()
 
 @pytest.mark.promise(
     "access",
-    "A member that subscribes by regular expression is assigned only topics that its user may describe, also "
-    "when ACLs change",
+    "A member that subscribes by regular expression is assigned only topics that its user may describe, "
+    "also after ACLs change",
 )
 def test_a_coordinator_that_has_moved_waits_until_it_knows_who_the_members_are() -> None:
     members = {name: Member(name, regex="x.*") for name in ("a", "b")}

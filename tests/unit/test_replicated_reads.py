@@ -45,7 +45,7 @@ def share_heartbeat(broker: Broker, epoch: int) -> Message | asyncio.Future[Mess
 
 @pytest.mark.promise(
     "hostile input",
-    "Describes and lists of coordinators answer only what is replicated, and only then",
+    "Describe and list responses of coordinators contain only replicated state, and are sent only then",
 )
 def test_transactions_are_described_and_listed_when_they_are_replicated(tmp_path: Path) -> None:
     async def main() -> None:
@@ -74,7 +74,7 @@ def test_transactions_are_described_and_listed_when_they_are_replicated(tmp_path
 
 @pytest.mark.promise(
     "hostile input",
-    "Describes and lists of coordinators answer only what is replicated, and only then",
+    "Describe and list responses of coordinators contain only replicated state, and are sent only then",
 )
 def test_groups_are_listed_when_they_are_replicated(tmp_path: Path) -> None:
     async def main() -> None:
@@ -99,7 +99,7 @@ def test_groups_are_listed_when_they_are_replicated(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "Describes and lists of coordinators answer only what is replicated, and only then",
+    "Describe and list responses of coordinators contain only replicated state, and are sent only then",
 )
 def test_a_share_group_is_described_when_it_is_replicated(tmp_path: Path) -> None:
     async def main() -> None:
@@ -139,7 +139,7 @@ def delete(broker: Broker) -> Awaitable[Message]:
 
 @pytest.mark.promise(
     "hostile input",
-    "Describes and lists of coordinators answer only what is replicated, and only then",
+    "Describe and list responses of coordinators contain only replicated state, and are sent only then",
 )
 @pytest.mark.parametrize("change", [delete_offsets, alter_offsets, delete])
 def test_share_state_is_changed_when_it_is_replicated_that_the_last_member_has_left(

@@ -29,7 +29,8 @@ def answer(*batches: bytes, high_watermark: int, **more: object) -> tuple[Replic
 
 @pytest.mark.promise(
     "topics",
-    "A follower that was down catches up, also when it is killed meanwhile, and its log equals the leader's",
+    "A follower that was down catches up, even if it is killed while it does, and its log equals the "
+    "leader's",
 )
 def test_far_behind_the_offset_after_the_last_batch_is_next():
     result, frame = answer(batch(100, 3, 6), batch(103, 2, 7), high_watermark=1000)
@@ -38,7 +39,8 @@ def test_far_behind_the_offset_after_the_last_batch_is_next():
 
 @pytest.mark.promise(
     "topics",
-    "A follower that was down catches up, also when it is killed meanwhile, and its log equals the leader's",
+    "A follower that was down catches up, even if it is killed while it does, and its log equals the "
+    "leader's",
 )
 @pytest.mark.parametrize("high_watermark", [105, 104, 0])
 def test_nothing_is_said_to_be_here_at_the_high_watermark_or_past_it(high_watermark):

@@ -124,7 +124,8 @@ class Broken(Waiter):
 
 @pytest.mark.promise(
     "hostile input",
-    "A wait or an answer that fails costs its own client the connection, and keeps no other request waiting",
+    "A delayed request or a response that fails closes only the connection of its own client and delays "
+    "no other request",
 )
 def test_a_waiter_that_fails_keeps_no_other_from_being_woken() -> None:
     async def main() -> None:

@@ -59,9 +59,9 @@ def test_the_high_watermark_is_the_least_end_of_the_in_sync_replicas() -> None:
 
 @pytest.mark.promise(
     "topics",
-    "acks=all is acknowledged when replicas and fsync (`flush.messages`) are done, whichever is first, and "
-    "never for a leader epoch that has ended: then it is NOT_LEADER_OR_FOLLOWER at once, with the new "
-    "leader",
+    "acks=all is acknowledged when both replication and fsync (`flush.messages`) are done, in either "
+    "order, and never for a leader epoch that has ended: then the response is NOT_LEADER_OR_FOLLOWER at "
+    "once, with the new leader",
 )
 def test_a_refused_change_of_the_in_sync_replicas_wakes_who_waited_for_it(tmp_path: Path) -> None:
     one, changes = partition(tmp_path, PartitionImage(0, 1, 5, (1, 2), (1,)))
@@ -137,9 +137,9 @@ def test_acks_all_needs_min_insync_replicas_and_acks_one_does_not(tmp_path: Path
 
 @pytest.mark.promise(
     "topics",
-    "While fewer replicas than `min.insync.replicas` are in sync (of a topic with fewer replicas: while not "
-    "all are), the high watermark does not move, so that consumers are shown nothing that one more failure "
-    "may lose (KIP-966)",
+    "While fewer replicas than `min.insync.replicas` are in sync (for a topic with fewer replicas than "
+    "that: while not all of them are), the high watermark does not advance, so that consumers see "
+    "nothing that one more failure may lose (KIP-966)",
 )
 def test_the_high_watermark_does_not_move_while_too_few_replicas_are_in_sync(tmp_path: Path) -> None:
     image = PartitionImage(0, 1, 5, (1, 2, 3), (1, 2))
@@ -168,9 +168,9 @@ def test_the_high_watermark_does_not_move_while_too_few_replicas_are_in_sync(tmp
 
 @pytest.mark.promise(
     "topics",
-    "While fewer replicas than `min.insync.replicas` are in sync (of a topic with fewer replicas: while not "
-    "all are), the high watermark does not move, so that consumers are shown nothing that one more failure "
-    "may lose (KIP-966)",
+    "While fewer replicas than `min.insync.replicas` are in sync (for a topic with fewer replicas than "
+    "that: while not all of them are), the high watermark does not advance, so that consumers see "
+    "nothing that one more failure may lose (KIP-966)",
 )
 @pytest.mark.parametrize("replicas", [(1,), (1, 2)])
 def test_where_a_topic_has_fewer_replicas_than_min_insync_replicas_all_of_them_are_enough(
@@ -187,8 +187,8 @@ def test_where_a_topic_has_fewer_replicas_than_min_insync_replicas_all_of_them_a
 
 @pytest.mark.promise(
     "topics",
-    "Batches that a producer has sent behind one that NOT_ENOUGH_REPLICAS refused get that error, too, until "
-    "the first is appended",
+    "After a batch is rejected with NOT_ENOUGH_REPLICAS, the batches that its producer had already sent "
+    "after it get that error, too, until the first one is appended",
 )
 def test_what_is_sent_behind_a_batch_without_enough_replicas_waits_for_it(tmp_path: Path) -> None:
     one, _ = partition(tmp_path, min_insync_replicas="2")

@@ -10,8 +10,8 @@ FAR = Candidate(3, "b", 0, 100)
 
 @pytest.mark.promise(
     "topics",
-    "Consumers read from a follower in their rack, up to its high watermark, fenced by the leader epoch "
-    "(KIP-392)",
+    "Consumers read from a follower in their rack, up to its high watermark; their reads are fenced by "
+    "the leader epoch (KIP-392)",
 )
 def test_a_follower_in_the_consumers_rack_is_preferred():
     assert preferred_replica("a", 50, "c", [NEAR, FAR]) == 2

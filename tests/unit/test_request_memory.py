@@ -44,9 +44,9 @@ def waiting(broker: Broker) -> int:
 
 @pytest.mark.promise(
     "hostile input",
-    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
-    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
-    "crossed it and one more; small requests go on",
+    "Memory held by requests that wait for their response (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in total it is at most the limit, the frame that "
+    "exceeded it and one more; small requests continue",
 )
 @pytest.mark.parametrize("size", [LARGE, 3 * LARGE])
 def test_requests_that_wait_on_one_connection_hold_no_more_than_the_budget_and_a_frame(
@@ -74,9 +74,9 @@ def test_requests_that_wait_on_one_connection_hold_no_more_than_the_budget_and_a
 
 @pytest.mark.promise(
     "hostile input",
-    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
-    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
-    "crossed it and one more; small requests go on",
+    "Memory held by requests that wait for their response (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in total it is at most the limit, the frame that "
+    "exceeded it and one more; small requests continue",
 )
 def test_requests_that_wait_on_many_connections_hold_no_more_than_the_budget_and_two_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -111,9 +111,9 @@ def _stuck(broker: Broker) -> int:
 
 @pytest.mark.promise(
     "hostile input",
-    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
-    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
-    "crossed it and one more; small requests go on",
+    "Memory held by requests that wait for their response (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in total it is at most the limit, the frame that "
+    "exceeded it and one more; small requests continue",
 )
 def test_an_answer_releases_what_its_request_held_and_the_next_is_handled(tmp_path: Path) -> None:
     async def main() -> None:
@@ -138,9 +138,9 @@ def test_an_answer_releases_what_its_request_held_and_the_next_is_handled(tmp_pa
 
 @pytest.mark.promise(
     "hostile input",
-    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
-    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
-    "crossed it and one more; small requests go on",
+    "Memory held by requests that wait for their response (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in total it is at most the limit, the frame that "
+    "exceeded it and one more; small requests continue",
 )
 def test_a_client_that_goes_away_leaves_nothing_charged(tmp_path: Path) -> None:
     async def main() -> None:
@@ -159,9 +159,9 @@ def test_a_client_that_goes_away_leaves_nothing_charged(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
-    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
-    "crossed it and one more; small requests go on",
+    "Memory held by requests that wait for their response (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in total it is at most the limit, the frame that "
+    "exceeded it and one more; small requests continue",
 )
 def test_small_requests_go_on_while_the_budget_is_spent(tmp_path: Path) -> None:
     async def main() -> None:
@@ -188,9 +188,9 @@ class Taker:
 
 @pytest.mark.promise(
     "hostile input",
-    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
-    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
-    "crossed it and one more; small requests go on",
+    "Memory held by requests that wait for their response (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in total it is at most the limit, the frame that "
+    "exceeded it and one more; small requests continue",
 )
 def test_the_overdraft_lasts_until_the_request_that_holds_the_frame_is_answered() -> None:
     budget, first, second, request = Budget(10), Taker(), Taker(), object()
@@ -206,9 +206,9 @@ def test_the_overdraft_lasts_until_the_request_that_holds_the_frame_is_answered(
 
 @pytest.mark.promise(
     "hostile input",
-    "What requests hold while they wait for their answers (a JoinGroup for other members) counts towards "
-    "`queued.max.request.bytes`: on one connection and in all it is bounded by the limit, the frame that "
-    "crossed it and one more; small requests go on",
+    "Memory held by requests that wait for their response (a JoinGroup for other members) counts towards "
+    "`queued.max.request.bytes`: on one connection and in total it is at most the limit, the frame that "
+    "exceeded it and one more; small requests continue",
 )
 def test_who_waits_for_room_gets_no_overdraft() -> None:
     budget, taker = Budget(10), Taker()

@@ -213,7 +213,8 @@ def test_a_corrupt_segment_stops_the_pass_and_changes_nothing(bench):
 
 
 @pytest.mark.promise(
-    "log", "`penstock.retention.strict`: no record past the limit is readable or on disk after the next pass"
+    "log",
+    "With `penstock.retention.strict`, no record past the limit is readable or on disk after the next pass",
 )
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(

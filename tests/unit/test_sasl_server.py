@@ -115,7 +115,9 @@ async def served(client: Client) -> bool:
     return True
 
 
-@pytest.mark.promise("protocol", "Before the login, only requests needed for the login are served")
+@pytest.mark.promise(
+    "protocol", "Before a client has logged in, the broker serves only the requests that the login needs"
+)
 def test_before_a_login_only_what_a_login_needs_is_served(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, {**PLAIN, "sasl.server.max.receive.size": "200"}) as broker:
@@ -294,7 +296,9 @@ def test_a_listener_without_sasl_says_so(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.promise("protocol", "Before the login, only requests needed for the login are served")
+@pytest.mark.promise(
+    "protocol", "Before a client has logged in, the broker serves only the requests that the login needs"
+)
 def test_a_login_that_does_not_come_is_closed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path, {**PLAIN, "penstock.authentication.timeout.ms": "50"}) as broker:
@@ -305,7 +309,7 @@ def test_a_login_that_does_not_come_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER; without the right secret they cannot"
 )
 def test_users_of_plain_may_be_in_a_file_that_changes(tmp_path: Path) -> None:
     file = tmp_path / "users"
@@ -367,7 +371,7 @@ async def bearer(broker: Broker, text: str) -> tuple[Message, Message | None, Cl
 
 
 @pytest.mark.promise(
-    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER; without the right secret they cannot"
 )
 def test_a_token_of_the_issuer_lets_its_user_in_and_others_do_not(tmp_path: Path) -> None:
     one, two, foreign = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
@@ -416,7 +420,7 @@ def test_a_token_of_the_issuer_lets_its_user_in_and_others_do_not(tmp_path: Path
 # requests about credentials
 
 
-@pytest.mark.promise("protocol", "SCRAM credentials are altered and described as by Kafka")
+@pytest.mark.promise("protocol", "SCRAM credentials are altered and described as in Kafka")
 def test_credentials_are_altered_and_described_as_kafka_does(tmp_path: Path) -> None:
     def upsert(name: str, mechanism: int = 1, iterations: int = 4096) -> Message:
         return Message(
@@ -468,7 +472,9 @@ def test_credentials_are_altered_and_described_as_kafka_does(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
-@pytest.mark.promise("protocol", "Before the login, only requests needed for the login are served")
+@pytest.mark.promise(
+    "protocol", "Before a client has logged in, the broker serves only the requests that the login needs"
+)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     frames=st.lists(

@@ -38,7 +38,7 @@ def server(mechanism: str = "SCRAM-SHA-256", **users: ScramCredential) -> Server
 
 
 @pytest.mark.promise(
-    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER, and not without the secret"
+    "protocol", "Clients log in with PLAIN, SCRAM and OAUTHBEARER; without the right secret they cannot"
 )
 def test_the_server_says_what_the_rfcs_example_says() -> None:
     exchange = server(user=made("SCRAM-SHA-256", "pencil"))

@@ -73,8 +73,8 @@ async def until_done(*waiting: Message | asyncio.Future[Message]) -> list[Messag
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
-    "markers wait too",
+    "A coordinator sends no response that depends on unreplicated records, and responds in order; "
+    "transaction markers wait, too",
 )
 def test_an_answer_without_records_waits_for_the_records_it_rests_on(tmp_path: Path) -> None:
     async def main() -> None:
@@ -102,7 +102,7 @@ def test_an_answer_without_records_waits_for_the_records_it_rests_on(tmp_path: P
 
 
 @pytest.mark.promise(
-    "hostile input", "Deadlines of coordinators come in time when the clock of the machine is set back"
+    "hostile input", "The timeouts of coordinators expire on time even if the machine's clock is set back"
 )
 def test_deadlines_come_in_time_when_the_clock_of_the_machine_is_set_back(tmp_path: Path) -> None:
     """A member that joins while the clock is an hour ahead is gone after its session, not an hour later."""
@@ -125,8 +125,8 @@ def test_deadlines_come_in_time_when_the_clock_of_the_machine_is_set_back(tmp_pa
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
-    "markers wait too",
+    "A coordinator sends no response that depends on unreplicated records, and responds in order; "
+    "transaction markers wait, too",
 )
 def test_what_was_loaded_and_is_not_replicated_is_not_answered_either(tmp_path: Path) -> None:
     async def main() -> None:
@@ -148,8 +148,8 @@ def test_what_was_loaded_and_is_not_replicated_is_not_answered_either(tmp_path: 
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
-    "markers wait too",
+    "A coordinator sends no response that depends on unreplicated records, and responds in order; "
+    "transaction markers wait, too",
 )
 def test_answers_of_a_shard_keep_their_order(tmp_path: Path) -> None:
     async def main() -> None:
@@ -172,8 +172,8 @@ def test_answers_of_a_shard_keep_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
-    "markers wait too",
+    "A coordinator sends no response that depends on unreplicated records, and responds in order; "
+    "transaction markers wait, too",
 )
 def test_markers_are_not_sent_again_before_the_decision_is_replicated(tmp_path: Path) -> None:
     async def main() -> None:
@@ -216,8 +216,8 @@ async def a_while() -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator answers no success, and a transaction ends nowhere, while fewer replicas than "
-    "`min.insync.replicas` are in sync (KIP-966)",
+    "While fewer replicas than `min.insync.replicas` are in sync, a coordinator reports no success and "
+    "no transaction ends (KIP-966)",
 )
 def test_a_commit_is_not_answered_by_a_leader_without_enough_replicas(tmp_path: Path) -> None:
     async def main() -> None:
@@ -241,8 +241,8 @@ def test_a_commit_is_not_answered_by_a_leader_without_enough_replicas(tmp_path: 
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator answers no success, and a transaction ends nowhere, while fewer replicas than "
-    "`min.insync.replicas` are in sync (KIP-966)",
+    "While fewer replicas than `min.insync.replicas` are in sync, a coordinator reports no success and "
+    "no transaction ends (KIP-966)",
 )
 def test_an_end_waits_until_enough_replicas_have_the_decision_and_then_the_markers(tmp_path: Path) -> None:
     async def main() -> None:
@@ -274,8 +274,8 @@ def test_an_end_waits_until_enough_replicas_have_the_decision_and_then_the_marke
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator that lost its partition, or has it in another leader epoch, answers NOT_COORDINATOR at "
-    "once, never a success",
+    "A coordinator that lost its partition, or has it in another leader epoch, returns NOT_COORDINATOR "
+    "at once, never a success",
 )
 def test_a_commit_whose_record_was_cut_is_not_answered_with_success(tmp_path: Path) -> None:
     async def main() -> None:
@@ -306,8 +306,8 @@ def test_a_commit_whose_record_was_cut_is_not_answered_with_success(tmp_path: Pa
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator that lost its partition, or has it in another leader epoch, answers NOT_COORDINATOR at "
-    "once, never a success",
+    "A coordinator that lost its partition, or has it in another leader epoch, returns NOT_COORDINATOR "
+    "at once, never a success",
 )
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_new_leader_epoch_ends_the_wait_at_once(tmp_path: Path, leader: int) -> None:
@@ -330,8 +330,8 @@ def test_a_new_leader_epoch_ends_the_wait_at_once(tmp_path: Path, leader: int) -
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator that lost its partition, or has it in another leader epoch, answers NOT_COORDINATOR at "
-    "once, never a success",
+    "A coordinator that lost its partition, or has it in another leader epoch, returns NOT_COORDINATOR "
+    "at once, never a success",
 )
 def test_a_shard_of_a_deleted_partition_decides_nothing(tmp_path: Path) -> None:
     async def main() -> None:
@@ -350,8 +350,8 @@ def test_a_shard_of_a_deleted_partition_decides_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
-    "markers wait too",
+    "A coordinator sends no response that depends on unreplicated records, and responds in order; "
+    "transaction markers wait, too",
 )
 def test_what_an_action_decides_comes_after_what_is_being_written(tmp_path: Path) -> None:
     """The high watermark may move while a record is appended: what waited is answered after the record is
@@ -407,7 +407,7 @@ def next_load(monkeypatch: pytest.MonkeyPatch, failures: int = 0) -> asyncio.Eve
 
 
 @pytest.mark.promise(
-    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+    "hostile input", "A coordinator partition that cannot be read is retried with increasing pauses"
 )
 def test_a_shard_that_could_not_be_loaded_is_loaded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -429,7 +429,7 @@ def test_a_shard_that_could_not_be_loaded_is_loaded_again(
 
 
 @pytest.mark.promise(
-    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+    "hostile input", "A coordinator partition that cannot be read is retried with increasing pauses"
 )
 def test_a_shard_whose_log_is_made_later_is_loaded_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -450,7 +450,7 @@ def test_a_shard_whose_log_is_made_later_is_loaded_then(
 
 
 @pytest.mark.promise(
-    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+    "hostile input", "A coordinator partition that cannot be read is retried with increasing pauses"
 )
 def test_a_load_is_not_tried_again_where_another_broker_leads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -474,7 +474,7 @@ def test_a_load_is_not_tried_again_where_another_broker_leads(
 
 
 @pytest.mark.promise(
-    "hostile input", "A coordinator's partition that cannot be read is tried again, with growing pauses"
+    "hostile input", "A coordinator partition that cannot be read is retried with increasing pauses"
 )
 def test_a_record_that_was_written_and_cannot_be_replayed_reloads_the_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -552,9 +552,9 @@ def test_records_that_nobody_waits_for_wake_the_followers_later_or_with_the_next
 
 @pytest.mark.promise(
     "hostile input",
-    "What is not replicated within `offsets.commit.timeout.ms` (groups), "
-    "`share.coordinator.write.timeout.ms` (share state) or 30 s (transactions) is answered "
-    "COORDINATOR_NOT_AVAILABLE; it may still count later, as in Kafka",
+    "Writes that are not replicated within `offsets.commit.timeout.ms` (groups), "
+    "`share.coordinator.write.timeout.ms` (share state) or 30 s (transactions) get "
+    "COORDINATOR_NOT_AVAILABLE; they may still take effect later, as in Kafka",
 )
 def test_a_commit_that_is_not_replicated_in_time_is_answered_and_still_counts_later(tmp_path: Path) -> None:
     async def main() -> None:
@@ -575,9 +575,9 @@ def test_a_commit_that_is_not_replicated_in_time_is_answered_and_still_counts_la
 
 @pytest.mark.promise(
     "hostile input",
-    "What is not replicated within `offsets.commit.timeout.ms` (groups), "
-    "`share.coordinator.write.timeout.ms` (share state) or 30 s (transactions) is answered "
-    "COORDINATOR_NOT_AVAILABLE; it may still count later, as in Kafka",
+    "Writes that are not replicated within `offsets.commit.timeout.ms` (groups), "
+    "`share.coordinator.write.timeout.ms` (share state) or 30 s (transactions) get "
+    "COORDINATOR_NOT_AVAILABLE; they may still take effect later, as in Kafka",
 )
 def test_an_end_that_is_not_replicated_in_time_is_done_when_it_is(tmp_path: Path) -> None:
     async def main() -> None:
@@ -599,8 +599,8 @@ def test_an_end_that_is_not_replicated_in_time_is_done_when_it_is(tmp_path: Path
 
 @pytest.mark.promise(
     "hostile input",
-    "A coordinator answers nothing that rests on records which are not replicated, and answers in order; "
-    "markers wait too",
+    "A coordinator sends no response that depends on unreplicated records, and responds in order; "
+    "transaction markers wait, too",
 )
 def test_what_is_read_for_the_broker_itself_is_replicated_too(tmp_path: Path) -> None:
     """By a commit that is lost later, records that its group has not consumed must not be deleted."""
@@ -628,8 +628,8 @@ def largest_batch(partition: Partition) -> int:
 
 @pytest.mark.promise(
     "hostile input",
-    "What a coordinator writes is held to `max.message.bytes`: a group or commit that is larger is "
-    "UNKNOWN_SERVER_ERROR, as in Kafka, and many deletions are divided",
+    "The records that a coordinator writes are limited by `max.message.bytes`: a larger group or commit "
+    "gets UNKNOWN_SERVER_ERROR, as in Kafka, and large numbers of deletions are split",
 )
 def test_a_group_that_cannot_be_written_is_refused_and_goes_on(tmp_path: Path) -> None:
     """As in Kafka: UNKNOWN_SERVER_ERROR where the record of a group is larger than max.message.bytes."""
@@ -675,8 +675,8 @@ def test_a_group_that_cannot_be_written_is_refused_and_goes_on(tmp_path: Path) -
 
 @pytest.mark.promise(
     "hostile input",
-    "What a coordinator writes is held to `max.message.bytes`: a group or commit that is larger is "
-    "UNKNOWN_SERVER_ERROR, as in Kafka, and many deletions are divided",
+    "The records that a coordinator writes are limited by `max.message.bytes`: a larger group or commit "
+    "gets UNKNOWN_SERVER_ERROR, as in Kafka, and large numbers of deletions are split",
 )
 def test_a_commit_that_is_too_large_writes_nothing(tmp_path: Path) -> None:
     async def main() -> None:
@@ -697,8 +697,8 @@ def test_a_commit_that_is_too_large_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "What a coordinator writes is held to `max.message.bytes`: a group or commit that is larger is "
-    "UNKNOWN_SERVER_ERROR, as in Kafka, and many deletions are divided",
+    "The records that a coordinator writes are limited by `max.message.bytes`: a larger group or commit "
+    "gets UNKNOWN_SERVER_ERROR, as in Kafka, and large numbers of deletions are split",
 )
 def test_many_deletions_are_written_in_batches_that_fit(tmp_path: Path) -> None:
     async def main() -> None:
@@ -720,8 +720,8 @@ def test_many_deletions_are_written_in_batches_that_fit(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "hostile input",
-    "What a coordinator writes is held to `max.message.bytes`: a group or commit that is larger is "
-    "UNKNOWN_SERVER_ERROR, as in Kafka, and many deletions are divided",
+    "The records that a coordinator writes are limited by `max.message.bytes`: a larger group or commit "
+    "gets UNKNOWN_SERVER_ERROR, as in Kafka, and large numbers of deletions are split",
 )
 def test_what_belongs_together_is_not_divided() -> None:
     def some(*sizes: int) -> Outcome:

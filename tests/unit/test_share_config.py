@@ -14,7 +14,9 @@ BROKER = BrokerConfig.parse({"group.share.heartbeat.interval.ms": "6000"})
 
 
 @pytest.mark.promise(
-    "share groups", "A new group begins at the end unless it says otherwise; its settings last"
+    "share groups",
+    "A new share group starts at the log end unless its settings say otherwise; its settings survive "
+    "restarts",
 )
 def test_a_groups_setting_is_its_own_or_else_the_brokers() -> None:
     assert group_setting(BROKER, {}, "share.heartbeat.interval.ms") == 6000
@@ -69,7 +71,9 @@ def test_durations_are_read_as_java_does(text: str, ms: int | None) -> None:
 
 
 @pytest.mark.promise(
-    "share groups", "A new group begins at the end unless it says otherwise; its settings last"
+    "share groups",
+    "A new share group starts at the log end unless its settings say otherwise; its settings survive "
+    "restarts",
 )
 @pytest.mark.parametrize("group_id", ["g", ".", "a/b", "ä %"])
 def test_settings_of_a_group_of_any_name_are_found_again(group_id: str) -> None:

@@ -38,8 +38,8 @@ async def session_with_a_record(broker: Broker) -> ShareSession:
 
 @pytest.mark.promise(
     "share groups",
-    "A lock expires after its time, a renewed one later; a member that closes, dies or is silent "
-    "releases its records",
+    "A record lock expires after its duration, or later if it is renewed; a member that closes, dies or "
+    "is silent releases its records",
 )
 @pytest.mark.parametrize("closes", [False, True])
 def test_nothing_is_acquired_for_a_session_that_was_closed_while_its_state_was_read(
@@ -65,7 +65,7 @@ def test_nothing_is_acquired_for_a_session_that_was_closed_while_its_state_was_r
 
 @pytest.mark.promise(
     "share groups",
-    "A ShareFetch acquires the batches that Kafka's does: `batch_size`, and `max_records` over all "
+    "ShareFetch acquires the same batches as in Kafka: `batch_size`, and `max_records` for all "
     "partitions together",
 )
 @pytest.mark.parametrize("size", [50, 10, 7])

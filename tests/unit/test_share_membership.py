@@ -125,7 +125,7 @@ def test_a_partition_more_is_assigned_at_the_next_heartbeat() -> None:
     assert host.group.initialized == {A: ("a", frozenset((0, 1, 2)))}
 
 
-@pytest.mark.promise("share groups", "Bad requests get Kafka's errors and change nothing")
+@pytest.mark.promise("share groups", "Invalid requests get Kafka's errors and change nothing")
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
@@ -228,7 +228,7 @@ def test_describe_and_list_show_the_group() -> None:
     assert (row.group_id, row.group_type, row.protocol_type) == ("g", "share", "share")
 
 
-@pytest.mark.promise("share groups", "The records are Kafka's byte for byte")
+@pytest.mark.promise("share groups", "The share coordinator's records are byte for byte Kafka's")
 def test_the_records_are_kafkas_byte_for_byte() -> None:
     assert records.group_record("g", 7, 9).value == bytes.fromhex("0000 00000007 0000000000000009 00")
     assert records.key(records.MEMBER, "g", "m") == bytes.fromhex("000a 0001 67 0001 6d")
@@ -255,7 +255,9 @@ def sizes(found: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.promise(
-    "share groups", "Members are balanced, move little, and share partitions when there are more of them"
+    "share groups",
+    "Partitions are distributed evenly over the members and move little; with more members than "
+    "partitions, members share them",
 )
 def test_the_assignor_balances_and_moves_little() -> None:
     both = frozenset((A, B))
@@ -272,7 +274,9 @@ def test_the_assignor_balances_and_moves_little() -> None:
 
 
 @pytest.mark.promise(
-    "share groups", "Members are balanced, move little, and share partitions when there are more of them"
+    "share groups",
+    "Partitions are distributed evenly over the members and move little; with more members than "
+    "partitions, members share them",
 )
 def test_more_members_than_partitions_are_spread_over_them() -> None:
     members = {f"m{i}": frozenset((A,)) for i in range(7)}

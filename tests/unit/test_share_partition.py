@@ -75,7 +75,9 @@ def test_the_start_offset_waits_for_the_first_record() -> None:
     assert share.start_offset == 10
 
 
-@pytest.mark.promise("share groups", "Released records come again with a higher count, rejected ones do not")
+@pytest.mark.promise(
+    "share groups", "Released records are delivered again with a higher delivery count, rejected ones are not"
+)
 def test_a_released_record_is_delivered_again_with_a_higher_count_and_to_anybody() -> None:
     share = partition()
     acquire(share, "m1", (0, 9))
@@ -142,8 +144,8 @@ def test_a_lock_times_out_and_a_renewed_one_later() -> None:
 
 @pytest.mark.promise(
     "share groups",
-    "What is rejected, or whose delivery count is spent, goes to the dead-letter topic of the group with "
-    "its story in headers",
+    "Records that are rejected, or that reach the limit of deliveries, go to the dead-letter topic of "
+    "the group with the reason in headers",
 )
 def test_a_record_is_archived_when_its_delivery_count_is_spent() -> None:
     share = partition(delivery_count_limit=2)
@@ -157,8 +159,8 @@ def test_a_record_is_archived_when_its_delivery_count_is_spent() -> None:
 
 @pytest.mark.promise(
     "share groups",
-    "What is rejected, or whose delivery count is spent, goes to the dead-letter topic of the group with "
-    "its story in headers",
+    "Records that are rejected, or that reach the limit of deliveries, go to the dead-letter topic of "
+    "the group with the reason in headers",
 )
 def test_what_is_spent_or_rejected_dies_before_it_is_archived_where_there_is_a_place_for_it() -> None:
     share = partition(delivery_count_limit=2)
@@ -174,7 +176,7 @@ def test_what_is_spent_or_rejected_dies_before_it_is_archived_where_there_is_a_p
     assert (share.start_offset, share.dying()) == (4, [])
 
 
-@pytest.mark.promise("share groups", "kill -9 of the broker forgets no acknowledgement and no delivery")
+@pytest.mark.promise("share groups", "kill -9 of the broker loses no acknowledgement and no delivery count")
 def test_what_was_spent_when_the_broker_died_is_not_delivered_again() -> None:
     share = partition(0, [StateBatch(0, 4, AVAILABLE, 5), StateBatch(5, 9, AVAILABLE, 1)])
     assert share.dying() == [DeadLetter(0, 4, 5, "delivery count spent")]
@@ -263,7 +265,9 @@ def test_lag_counts_what_is_not_done_with() -> None:
     assert share.lag(20) == 15
 
 
-@pytest.mark.promise("share groups", "What is in flight, the sessions and the state topic are bounded")
+@pytest.mark.promise(
+    "share groups", "The records in flight, the sessions and the size of the state topic are limited"
+)
 def test_memory_is_small_where_neighbours_are_alike() -> None:
     share = partition()
     acquire(share, "m", *((i, i) for i in range(500)))

@@ -68,7 +68,7 @@ def test_what_was_written_is_there_after_a_replay() -> None:
     assert sum(record.key[1] == records.SNAPSHOT for record in host.log) >= 3
 
 
-@pytest.mark.promise("share groups", "Bad requests get Kafka's errors and change nothing")
+@pytest.mark.promise("share groups", "Invalid requests get Kafka's errors and change nothing")
 def test_old_leaders_and_old_beginnings_are_fenced() -> None:
     host = Host()
     assert isinstance(host.write(), InvalidRequest)
@@ -96,7 +96,7 @@ def test_deleted_state_is_gone() -> None:
     assert not host.shard.states and not host.replayed().states
 
 
-@pytest.mark.promise("share groups", "The records are Kafka's byte for byte")
+@pytest.mark.promise("share groups", "The share coordinator's records are byte for byte Kafka's")
 def test_the_records_are_kafkas_byte_for_byte() -> None:
     snapshot = records.Snapshot(1, 2, 3, 4, 5, 6, (StateBatch(7, 8, AVAILABLE, 9),))
     record = records.snapshot_record(KEY, snapshot)
@@ -114,7 +114,7 @@ def test_the_records_are_kafkas_byte_for_byte() -> None:
     assert records.decode_key(record.key) == (records.UPDATE, KEY)
 
 
-@pytest.mark.promise("share groups", "The records are Kafka's byte for byte")
+@pytest.mark.promise("share groups", "The share coordinator's records are byte for byte Kafka's")
 def test_the_state_lies_in_the_partition_that_kafka_would_choose() -> None:
     assert KEY.coordinator_key == "g:AAAAAAAAAAAAAAAAAAAABw:3"
     assert partition_for(KEY.coordinator_key, 50) == 11

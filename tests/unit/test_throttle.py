@@ -20,7 +20,7 @@ class Time:
         return self.now
 
 
-@pytest.mark.promise("reassignment", "A throttle keeps its rate, and never slows in-sync replicas")
+@pytest.mark.promise("reassignment", "A replication throttle keeps its rate and never slows in-sync replicas")
 def test_over_time_no_more_goes_out_than_the_rate() -> None:
     time = Time()
     bucket = Bucket(lambda: 1000, time)
@@ -59,7 +59,7 @@ def test_a_rate_of_nothing_lets_nothing_through() -> None:
     assert bucket.is_empty()
 
 
-@pytest.mark.promise("reassignment", "A throttle keeps its rate, and never slows in-sync replicas")
+@pytest.mark.promise("reassignment", "A replication throttle keeps its rate and never slows in-sync replicas")
 @pytest.mark.parametrize(("named", "applies"), [("0:1", True), ("*", True), ("0:2,1:1", False), ("", False)])
 def test_only_the_named_replicas_are_slowed(tmp_path: Path, named: str, applies: bool) -> None:
     one, _ = partition(tmp_path, image_of(isr=(1, 2)), **{"leader.replication.throttled.replicas": named})

@@ -101,8 +101,8 @@ async def refused(port: int, tls: ssl.SSLContext) -> bool:
 
 @pytest.mark.promise(
     "protocol",
-    "A broker has several listeners, in plain text and with TLS; each client gets the addresses of its "
-    "listener",
+    "A broker can have several listeners, in plaintext and with TLS; each client gets the addresses of "
+    "the listener that it connected to",
 )
 def test_requests_and_records_go_over_tls_in_pieces_of_any_size(tmp_path: Path) -> None:
     keystore(tmp_path)
@@ -141,8 +141,8 @@ def test_requests_and_records_go_over_tls_in_pieces_of_any_size(tmp_path: Path) 
 
 @pytest.mark.promise(
     "protocol",
-    "A broker has several listeners, in plain text and with TLS; each client gets the addresses of its "
-    "listener",
+    "A broker can have several listeners, in plaintext and with TLS; each client gets the addresses of "
+    "the listener that it connected to",
 )
 def test_answers_wait_until_the_client_reads_them(tmp_path: Path) -> None:
     keystore(tmp_path)
@@ -165,7 +165,8 @@ def test_answers_wait_until_the_client_reads_them(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "protocol",
-    "A TLS listener rejects clients without TLS and, where it requires certificates, without a trusted one",
+    "A TLS listener rejects clients without TLS and, if it requires certificates, clients without a "
+    "trusted one",
 )
 def test_a_client_of_plain_text_or_of_another_authority_is_not_served(tmp_path: Path) -> None:
     keystore(tmp_path)
@@ -192,7 +193,8 @@ def test_a_client_of_plain_text_or_of_another_authority_is_not_served(tmp_path: 
 
 @pytest.mark.promise(
     "protocol",
-    "A TLS listener rejects clients without TLS and, where it requires certificates, without a trusted one",
+    "A TLS listener rejects clients without TLS and, if it requires certificates, clients without a "
+    "trusted one",
 )
 def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
     keystore(tmp_path)
@@ -215,7 +217,9 @@ def test_a_handshake_that_does_not_end_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "protocol", "The subject of a client's certificate is its principal, by Java's writing and Kafka's rules"
+    "protocol",
+    "The subject of a client's certificate is its principal, written as Java does and mapped by Kafka's "
+    "rules",
 )
 def test_the_subject_of_a_client_certificate_is_its_principal(tmp_path: Path) -> None:
     keystore(tmp_path)
@@ -264,7 +268,8 @@ def test_a_certificate_may_be_requested_without_being_required(tmp_path: Path) -
 
 
 @pytest.mark.promise(
-    "protocol", "Changed certificates apply without a restart; invalid ones are not used; keys are not shown"
+    "protocol",
+    "Changed certificates apply without a restart; invalid ones are ignored; private keys are never shown",
 )
 def test_changed_files_are_read_without_a_restart_and_broken_ones_are_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -308,7 +313,8 @@ def test_settings_that_cannot_be_used_are_named(settings: dict[str, str], messag
 
 
 @pytest.mark.promise(
-    "protocol", "Changed certificates apply without a restart; invalid ones are not used; keys are not shown"
+    "protocol",
+    "Changed certificates apply without a restart; invalid ones are ignored; private keys are never shown",
 )
 def test_keys_are_read_from_text_and_with_a_password_and_do_not_show(tmp_path: Path) -> None:
     certificate, key = AUTHORITY.issue("127.0.0.1", password="open sesame")
@@ -329,7 +335,9 @@ def test_keys_are_read_from_text_and_with_a_password_and_do_not_show(tmp_path: P
 
 
 @pytest.mark.promise(
-    "protocol", "The subject of a client's certificate is its principal, by Java's writing and Kafka's rules"
+    "protocol",
+    "The subject of a client's certificate is its principal, written as Java does and mapped by Kafka's "
+    "rules",
 )
 def test_subjects_are_written_as_java_writes_them() -> None:
     parts = [
@@ -344,7 +352,9 @@ def test_subjects_are_written_as_java_writes_them() -> None:
 
 
 @pytest.mark.promise(
-    "protocol", "The subject of a client's certificate is its principal, by Java's writing and Kafka's rules"
+    "protocol",
+    "The subject of a client's certificate is its principal, written as Java does and mapped by Kafka's "
+    "rules",
 )
 def test_the_first_rule_that_matches_the_whole_subject_names_the_principal() -> None:
     rules = SubjectRules("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/, RULE:^CN=(.*?),OU=(.*?)$/$1@$2/L,DEFAULT")

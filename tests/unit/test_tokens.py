@@ -76,7 +76,9 @@ def tokens(url: str, now: Callable[[], float] = lambda: 0.0) -> JwksTokens:
 
 
 @pytest.mark.promise(
-    "access", "Keys of tokens are read beside the logins: an endpoint that hangs holds up no known key"
+    "access",
+    "The keys that verify tokens are fetched in the background: an endpoint that hangs does not delay "
+    "logins with a known key",
 )
 def test_a_login_with_a_known_key_does_not_wait_for_an_endpoint_that_hangs(issuer):
     now = [0.0]
@@ -103,7 +105,9 @@ def test_a_login_with_a_known_key_does_not_wait_for_an_endpoint_that_hangs(issue
 
 
 @pytest.mark.promise(
-    "access", "Keys of tokens are read beside the logins: an endpoint that hangs holds up no known key"
+    "access",
+    "The keys that verify tokens are fetched in the background: an endpoint that hangs does not delay "
+    "logins with a known key",
 )
 def test_an_endpoint_that_fails_is_asked_every_ten_seconds_at_most(issuer):
     now = [0.0]
@@ -130,7 +134,8 @@ def test_an_endpoint_that_fails_is_asked_every_ten_seconds_at_most(issuer):
 
 
 @pytest.mark.promise(
-    "access", "Keys of tokens come from a file, over HTTPS or from loopback, and from nowhere else"
+    "access",
+    "The keys that verify tokens come from a file, over HTTPS or from loopback, and from nowhere else",
 )
 def test_keys_come_from_where_the_setting_says(issuer):
     for url in (

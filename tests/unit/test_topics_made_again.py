@@ -71,8 +71,8 @@ def produce(broker: Broker, topic_id: UUID) -> int:
 
 @pytest.mark.promise(
     "protocol",
-    "A record for a deleted topic is not written to a new topic with that name, and no log is created for "
-    "a topic that was deleted in the meantime",
+    "A record for a deleted topic is not written to a new topic of the same name, and no log is created "
+    "for a topic that was deleted in the meantime",
 )
 def test_a_record_for_a_deleted_topic_is_not_written_to_the_one_that_has_its_name_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,8 +102,8 @@ def test_a_record_for_a_deleted_topic_is_not_written_to_the_one_that_has_its_nam
 
 @pytest.mark.promise(
     "protocol",
-    "A record for a deleted topic is not written to a new topic with that name, and no log is created for "
-    "a topic that was deleted in the meantime",
+    "A record for a deleted topic is not written to a new topic of the same name, and no log is created "
+    "for a topic that was deleted in the meantime",
 )
 def test_a_log_that_could_be_made_at_last_is_not_there_when_its_topic_was_deleted_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

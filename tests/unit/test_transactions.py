@@ -92,7 +92,7 @@ def test_empty_ids_are_refused_everywhere(host: TxnHost) -> None:
             attempt()
 
 
-@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
+@pytest.mark.promise("transactions", "Invalid requests get Kafka's errors")
 def test_an_id_that_no_record_can_hold_is_refused(host: TxnHost) -> None:
     assert host.init("x" * 32767)[1] == 0
     with pytest.raises(InvalidRequest):
@@ -114,7 +114,8 @@ def test_a_producer_that_names_its_epoch_gets_the_next_one(host: TxnHost) -> Non
 
 @pytest.mark.promise(
     "transactions",
-    "A producer that names its epoch gets the next (KIP-360); when the epochs are used up, a new id",
+    "A producer that sends its current epoch gets the next one (KIP-360); when its epochs are used up, "
+    "it gets a new producer id",
 )
 def test_a_retry_of_a_named_epoch_gets_the_same_answer(host: TxnHost) -> None:
     producer = host.init("t")
@@ -179,8 +180,8 @@ def test_while_a_transaction_ends_everybody_waits() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
-    "it, also across a new producer id",
+    "A client's next transaction waits while the previous one is ending; it is never fenced or aborted "
+    "because of that, even if the producer id changes",
 )
 @pytest.mark.parametrize("commit", [True, False])
 def test_with_version_2_the_next_transaction_waits_for_the_end_of_the_last(commit: bool) -> None:
@@ -202,8 +203,8 @@ def test_with_version_2_the_next_transaction_waits_for_the_end_of_the_last(commi
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
-    "it, also across a new producer id",
+    "A client's next transaction waits while the previous one is ending; it is never fenced or aborted "
+    "because of that, even if the producer id changes",
 )
 def test_the_first_transaction_of_a_new_producer_id_waits_for_the_last_of_the_old() -> None:
     host, markers = deferred()
@@ -223,7 +224,8 @@ def test_the_first_transaction_of_a_new_producer_id_waits_for_the_last_of_the_ol
 
 @pytest.mark.promise(
     "transactions",
-    "A commit that overtakes its own first batch (Java's client does that) is asked to try again, once",
+    "A commit that arrives before the transaction's first batch (Java's client does that) gets a "
+    "retriable error, once",
 )
 def test_a_commit_that_overtakes_its_batch_is_asked_to_try_again_once(host: TxnHost) -> None:
     producer = host.init("t")
@@ -240,7 +242,8 @@ def test_a_commit_that_overtakes_its_batch_is_asked_to_try_again_once(host: TxnH
 
 @pytest.mark.promise(
     "transactions",
-    "A producer that names its epoch gets the next (KIP-360); when the epochs are used up, a new id",
+    "A producer that sends its current epoch gets the next one (KIP-360); when its epochs are used up, "
+    "it gets a new producer id",
 )
 def test_when_the_epochs_are_used_up_there_is_a_new_producer_id(host: TxnHost) -> None:
     producer = exhaust(host)
@@ -310,7 +313,7 @@ def test_the_end_is_marked_on_every_partition(host: TxnHost, commit: bool) -> No
     assert [model.entries[-1].kind for model in host.partitions.values()] == [kind, kind]
 
 
-@pytest.mark.promise("transactions", "A commit whose answer was lost is retried to the same end")
+@pytest.mark.promise("transactions", "A commit whose response was lost can be retried, with the same result")
 def test_a_retry_of_the_end_is_answered_and_the_opposite_is_refused(host: TxnHost) -> None:
     producer = host.init("t")
     host.add("t", producer, A)
@@ -367,7 +370,8 @@ def test_an_abort_without_a_transaction_gives_a_new_epoch_with_version_2(host: T
 
 @pytest.mark.promise(
     "transactions",
-    "A producer that names its epoch gets the next (KIP-360); when the epochs are used up, a new id",
+    "A producer that sends its current epoch gets the next one (KIP-360); when its epochs are used up, "
+    "it gets a new producer id",
 )
 def test_the_last_epoch_ends_in_a_new_producer_id_with_version_2() -> None:
     host, markers = deferred()
@@ -402,7 +406,7 @@ def test_without_a_producer_id_at_hand_the_last_epoch_is_ended_later(host: TxnHo
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction over several partitions ends on all of them, however often the coordinator dies",
+    "A transaction over several partitions ends on all of them, no matter how often the coordinator dies",
 )
 def test_markers_are_sent_again_until_every_partition_has_one() -> None:
     host, markers = deferred()
@@ -419,7 +423,7 @@ def test_markers_are_sent_again_until_every_partition_has_one() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction over several partitions ends on all of them, however often the coordinator dies",
+    "A transaction over several partitions ends on all of them, no matter how often the coordinator dies",
 )
 def test_a_new_coordinator_sends_all_markers_at_once_and_in_its_own_epoch() -> None:
     host, markers = deferred()
@@ -434,7 +438,9 @@ def test_a_new_coordinator_sends_all_markers_at_once_and_in_its_own_epoch() -> N
     assert not markers[1].commit
 
 
-@pytest.mark.promise("transactions", "A transaction's decision counts only once it is written")
+@pytest.mark.promise(
+    "transactions", "The decision to commit or abort a transaction counts only once it is written"
+)
 def test_a_decision_that_was_not_written_is_no_decision() -> None:
     host = TxnHost([A, B])
     producer = host.init("t")
@@ -480,8 +486,8 @@ def test_a_transaction_that_nobody_ends_is_aborted_and_its_producer_fenced(host:
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction whose producer does not end it is aborted after its timeout (KIP-588), also "
-    "if the coordinator was down meanwhile",
+    "A transaction that its producer does not end is aborted after its timeout (KIP-588), also if the "
+    "coordinator was down in between",
 )
 def test_the_time_goes_on_while_no_coordinator_is_there(host: TxnHost) -> None:
     producer = host.init("t", timeout_ms=1_000)
@@ -530,7 +536,7 @@ def test_a_transaction_that_ended_in_time_is_left_alone(host: TxnHost) -> None:
     assert state(host) == State.COMPLETE_COMMIT
 
 
-@pytest.mark.promise("transactions", "Ids that are not used expire")
+@pytest.mark.promise("transactions", "Unused transactional ids expire")
 def test_ids_expire_when_they_are_at_rest() -> None:
     host = TxnHost([A], TransactionSettings(transactional_id_expiration_ms=5_000))
     idle = host.init("idle")
@@ -582,7 +588,8 @@ def test_deadlines_come_up_once_and_at_their_earliest() -> None:
 
 
 @pytest.mark.promise(
-    "transactions", "Transactions are listed and described (KIP-664), and one that hangs is ended by a marker"
+    "transactions",
+    "Transactions can be listed and described (KIP-664), and a hanging one can be ended with a marker",
 )
 def test_a_transaction_is_described(host: TxnHost) -> None:
     producer = host.init("t", timeout_ms=5_000)

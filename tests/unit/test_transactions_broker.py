@@ -113,7 +113,7 @@ def is_open(broker: Broker) -> bool:
 
 @pytest.mark.promise(
     "transactions",
-    "A transaction over several partitions ends on all of them, however often the coordinator dies",
+    "A transaction over several partitions ends on all of them, no matter how often the coordinator dies",
 )
 def test_markers_that_could_not_be_written_are_written_after_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
@@ -133,7 +133,9 @@ def test_markers_that_could_not_be_written_are_written_after_a_restart(tmp_path:
     asyncio.run(main())
 
 
-@pytest.mark.promise("transactions", "A transaction's decision counts only once it is written")
+@pytest.mark.promise(
+    "transactions", "The decision to commit or abort a transaction counts only once it is written"
+)
 def test_a_decision_that_cannot_be_written_leaves_no_marker(tmp_path: Path) -> None:
     async def main() -> None:
         fs = FaultyFs()
@@ -187,7 +189,7 @@ def test_many_producers_at_once_get_ids_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "Whenever INVALID_TXN_STATE is answered, the log says which request got it, the state and the epochs",
+    "Whenever the broker returns INVALID_TXN_STATE, it logs the request, the state and the epochs",
 )
 def test_invalid_txn_state_is_logged_with_state_and_epochs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

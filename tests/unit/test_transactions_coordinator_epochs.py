@@ -47,7 +47,8 @@ def elect_again(broker: Broker) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A late answer to a coordinator's request of before a failover does not end the next transaction",
+    "A late response to a request that a coordinator sent before a failover does not end the next "
+    "transaction",
 )
 def test_a_late_answer_of_a_former_coordinator_does_not_end_the_next_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,7 +85,7 @@ def test_a_late_answer_of_a_former_coordinator_does_not_end_the_next_transaction
 
 @pytest.mark.promise(
     "transactions",
-    "A late marker of a former coordinator is refused and does not abort the next transaction",
+    "A late marker from a former coordinator is rejected and does not abort the next transaction",
 )
 @pytest.mark.parametrize("version", [TV_0, TV_2])
 def test_a_late_marker_of_a_former_coordinator_leaves_the_next_transaction_alone(
@@ -116,8 +117,8 @@ def test_a_late_marker_of_a_former_coordinator_leaves_the_next_transaction_alone
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
-    "it, also across a new producer id",
+    "A client's next transaction waits while the previous one is ending; it is never fenced or aborted "
+    "because of that, even if the producer id changes",
 )
 def test_with_version_2_the_marker_of_the_last_transaction_does_not_abort_the_next(tmp_path: Path) -> None:
     """Its produce came while the last one was ending, and waits for that inside the broker."""

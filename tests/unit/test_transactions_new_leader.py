@@ -35,8 +35,8 @@ def produce(broker: Broker, producer: Producer, version: int, *topics: str) -> A
 
 @pytest.mark.promise(
     "transactions",
-    "A partition that a broker begins to lead while others of the request are verified is not written to "
-    "unverified",
+    "If a broker becomes leader of a partition while other partitions of a request are being verified, "
+    "it does not write to that partition unverified",
 )
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_partition_that_comes_here_while_others_are_verified_is_not_written_to_unverified(

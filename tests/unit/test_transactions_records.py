@@ -30,7 +30,9 @@ def test_a_key_of_an_unknown_version_is_passed_over() -> None:
     assert decode_key(b"") is None
 
 
-@pytest.mark.promise("transactions", "`__transaction_state` has Kafka's bytes, and Kafka reads it")
+@pytest.mark.promise(
+    "transactions", "The records of `__transaction_state` are byte for byte Kafka's, and Kafka reads them"
+)
 def test_the_bytes_of_a_value_are_kafkas() -> None:
     expected = (
         "0001"  # version
@@ -57,7 +59,9 @@ def test_an_empty_transaction_has_null_partitions_and_its_ids_are_tagged() -> No
     assert decode_value(bytes.fromhex(expected)) == empty
 
 
-@pytest.mark.promise("transactions", "`__transaction_state` has Kafka's bytes, and Kafka reads it")
+@pytest.mark.promise(
+    "transactions", "The records of `__transaction_state` are byte for byte Kafka's, and Kafka reads them"
+)
 def test_version_0_of_an_older_kafka_is_read() -> None:
     value = bytes.fromhex(
         "0000" "0000000000000007" "0003" "0000ea60" "04"
@@ -78,7 +82,7 @@ def test_tagged_fields_of_a_later_kafka_are_passed_over() -> None:
     assert decode_value(bytes(value)) == ONGOING
 
 
-@pytest.mark.promise("transactions", "Bad requests get Kafka's errors")
+@pytest.mark.promise("transactions", "Invalid requests get Kafka's errors")
 @pytest.mark.parametrize("cut", range(len(encode_value(ONGOING))))
 def test_a_value_that_is_cut_short_is_refused(cut: int) -> None:
     with pytest.raises(WireError):

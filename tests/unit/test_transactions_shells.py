@@ -91,8 +91,8 @@ def sequences(broker: Broker) -> list[int]:
 
 @pytest.mark.promise(
     "transactions",
-    "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
-    "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
+    "Pipelined produce requests of a transaction are appended in the order of arrival, even if the first "
+    "one waits for the coordinator; with version 2 the first sequence of an epoch is 0",
 )
 def test_a_produce_does_not_pass_an_earlier_one_that_waits_for_the_coordinator(tmp_path: Path) -> None:
     async def main() -> None:
@@ -113,8 +113,8 @@ def test_a_produce_does_not_pass_an_earlier_one_that_waits_for_the_coordinator(t
 
 @pytest.mark.promise(
     "transactions",
-    "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
-    "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
+    "Pipelined produce requests of a transaction are appended in the order of arrival, even if the first "
+    "one waits for the coordinator; with version 2 the first sequence of an epoch is 0",
 )
 def test_those_behind_a_produce_whose_client_is_gone_are_appended(tmp_path: Path) -> None:
     async def main() -> None:
@@ -134,8 +134,8 @@ def test_those_behind_a_produce_whose_client_is_gone_are_appended(tmp_path: Path
 
 @pytest.mark.promise(
     "transactions",
-    "A producer that a partition does not know begins with no sequence above that of a batch whose "
-    "verification failed: the client sends that one again (KIP-890)",
+    "After the verification of a batch failed, a partition that does not know the producer accepts "
+    "nothing with a higher sequence, so that the client first sends that batch again (KIP-890)",
 )
 def test_behind_a_batch_that_could_not_be_verified_none_begins_the_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,8 +156,8 @@ def test_behind_a_batch_that_could_not_be_verified_none_begins_the_partition(
 
 @pytest.mark.promise(
     "transactions",
-    "A produce request that was verified before its transaction ended is rejected, because it "
-    "would open a transaction that never ends",
+    "A produce request that was verified before its transaction ended is rejected, because it would open "
+    "a transaction that never ends",
 )
 @pytest.mark.parametrize(("abortable", "error"), [(True, TransactionAbortable), (False, InvalidTxnState)])
 def test_a_produce_that_was_verified_before_the_marker_came_is_refused(
@@ -180,8 +180,8 @@ def test_a_produce_that_was_verified_before_the_marker_came_is_refused(
 
 @pytest.mark.promise(
     "transactions",
-    "A produce request that was verified before its transaction ended is rejected, because it "
-    "would open a transaction that never ends",
+    "A produce request that was verified before its transaction ended is rejected, because it would open "
+    "a transaction that never ends",
 )
 def test_a_marker_right_after_the_verification_leaves_no_open_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -205,8 +205,8 @@ def test_a_marker_right_after_the_verification_leaves_no_open_transaction(
 
 @pytest.mark.promise(
     "transactions",
-    "A produce request that was verified before its transaction ended is rejected, because it "
-    "would open a transaction that never ends",
+    "A produce request that was verified before its transaction ended is rejected, because it would open "
+    "a transaction that never ends",
 )
 def test_a_transaction_that_ends_in_one_partition_while_another_is_verified_takes_no_more_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -232,8 +232,8 @@ def test_a_transaction_that_ends_in_one_partition_while_another_is_verified_take
 
 @pytest.mark.promise(
     "transactions",
-    "A produce request that was verified before its transaction ended is rejected, because it "
-    "would open a transaction that never ends",
+    "A produce request that was verified before its transaction ended is rejected, because it would open "
+    "a transaction that never ends",
 )
 def test_a_guard_lasts_while_nothing_ends_and_is_not_kept_longer(tmp_path: Path) -> None:
     async def main() -> None:
@@ -257,8 +257,8 @@ def test_a_guard_lasts_while_nothing_ends_and_is_not_kept_longer(tmp_path: Path)
 
 @pytest.mark.promise(
     "transactions",
-    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
-    "replaced is not heard, and epochs are checked here and on other brokers",
+    "A late or duplicate marker ends no transaction: at most one is in flight, responses on a replaced "
+    "connection are ignored, and epochs are checked locally and on other brokers",
 )
 def test_a_marker_that_comes_twice_is_written_once(tmp_path: Path) -> None:
     async def main() -> None:
@@ -279,8 +279,8 @@ def test_a_marker_that_comes_twice_is_written_once(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
-    "replaced is not heard, and epochs are checked here and on other brokers",
+    "A late or duplicate marker ends no transaction: at most one is in flight, responses on a replaced "
+    "connection are ignored, and epochs are checked locally and on other brokers",
 )
 def test_with_version_2_a_late_marker_does_not_end_the_next_transaction(tmp_path: Path) -> None:
     async def main() -> None:
@@ -300,8 +300,8 @@ def test_with_version_2_a_late_marker_does_not_end_the_next_transaction(tmp_path
 
 @pytest.mark.promise(
     "transactions",
-    "Pipelined produce requests of a transaction are appended in the order of arrival, also where the "
-    "first waits for the coordinator; with version 2 the first sequence of an epoch is 0",
+    "Pipelined produce requests of a transaction are appended in the order of arrival, even if the first "
+    "one waits for the coordinator; with version 2 the first sequence of an epoch is 0",
 )
 def test_with_version_2_the_first_sequence_of_an_epoch_is_0(tmp_path: Path) -> None:
     async def main() -> None:
@@ -321,8 +321,8 @@ def test_with_version_2_the_first_sequence_of_an_epoch_is_0(tmp_path: Path) -> N
 
 @pytest.mark.promise(
     "transactions",
-    "The next transaction of a client waits while its last one is ending, and is never fenced or aborted for "
-    "it, also across a new producer id",
+    "A client's next transaction waits while the previous one is ending; it is never fenced or aborted "
+    "because of that, even if the producer id changes",
 )
 def test_a_transaction_does_not_begin_where_the_last_one_has_not_ended(tmp_path: Path) -> None:
     async def main() -> None:
@@ -355,8 +355,8 @@ async def ending(broker: Broker) -> tuple[Producer, asyncio.Future[Message]]:
 
 @pytest.mark.promise(
     "transactions",
-    "EndTxn and Produce wait for the last transaction's markers inside the broker, for "
-    "`add.partitions.to.txn.retry.backoff.max.ms` at most",
+    "EndTxn and Produce wait in the broker for the markers of the previous transaction, at most for "
+    "`add.partitions.to.txn.retry.backoff.max.ms`",
 )
 def test_the_end_is_answered_with_its_markers_and_the_next_produce_waits_for_them(tmp_path: Path) -> None:
     async def main() -> None:
@@ -381,8 +381,8 @@ def test_the_end_is_answered_with_its_markers_and_the_next_produce_waits_for_the
 
 @pytest.mark.promise(
     "transactions",
-    "EndTxn and Produce wait for the last transaction's markers inside the broker, for "
-    "`add.partitions.to.txn.retry.backoff.max.ms` at most",
+    "EndTxn and Produce wait in the broker for the markers of the previous transaction, at most for "
+    "`add.partitions.to.txn.retry.backoff.max.ms`",
 )
 def test_the_end_is_answered_also_where_its_markers_take_long(tmp_path: Path) -> None:
     async def main() -> None:
@@ -461,8 +461,8 @@ async def settle() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
-    "replaced is not heard, and epochs are checked here and on other brokers",
+    "A late or duplicate marker ends no transaction: at most one is in flight, responses on a replaced "
+    "connection are ignored, and epochs are checked locally and on other brokers",
 )
 @pytest.mark.parametrize("version", [TV_0, TV_2])
 def test_there_are_never_two_markers_under_way_for_one(version: int) -> None:
@@ -485,7 +485,8 @@ def test_there_are_never_two_markers_under_way_for_one(version: int) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "Concurrent requests to one broker are sent as one, and a slow broker gets larger requests, not more",
+    "Concurrent requests to the same broker are sent as one request; a slow broker gets larger requests, "
+    "not more of them",
 )
 def test_markers_of_many_transactions_to_one_broker_go_in_one_request() -> None:
     async def main() -> None:
@@ -500,8 +501,8 @@ def test_markers_of_many_transactions_to_one_broker_go_in_one_request() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
-    "replaced is not heard, and epochs are checked here and on other brokers",
+    "A late or duplicate marker ends no transaction: at most one is in flight, responses on a replaced "
+    "connection are ignored, and epochs are checked locally and on other brokers",
 )
 @pytest.mark.parametrize(("version", "next_broker"), [(TV_0, 2), (TV_2, 3)])
 def test_before_version_2_no_other_broker_gets_a_marker_that_may_still_arrive(
@@ -523,8 +524,8 @@ def test_before_version_2_no_other_broker_gets_a_marker_that_may_still_arrive(
 
 @pytest.mark.promise(
     "transactions",
-    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
-    "replaced is not heard, and epochs are checked here and on other brokers",
+    "A late or duplicate marker ends no transaction: at most one is in flight, responses on a replaced "
+    "connection are ignored, and epochs are checked locally and on other brokers",
 )
 @pytest.mark.parametrize("gone", ["never sent", "left"])
 def test_a_marker_goes_to_the_new_leader_when_the_old_one_can_no_longer_get_it(gone: str) -> None:
@@ -543,8 +544,8 @@ def test_a_marker_goes_to_the_new_leader_when_the_old_one_can_no_longer_get_it(g
 
 @pytest.mark.promise(
     "transactions",
-    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
-    "replaced is not heard, and epochs are checked here and on other brokers",
+    "A late or duplicate marker ends no transaction: at most one is in flight, responses on a replaced "
+    "connection are ignored, and epochs are checked locally and on other brokers",
 )
 def test_a_broker_that_was_started_again_is_asked_before_another_gets_its_marker() -> None:
     """The image is late: the request may have reached the process that is registered only now."""
@@ -566,8 +567,8 @@ def test_a_broker_that_was_started_again_is_asked_before_another_gets_its_marker
 
 @pytest.mark.promise(
     "transactions",
-    "A marker that is late or doubled ends nothing: one is under way at most, a connection that was "
-    "replaced is not heard, and epochs are checked here and on other brokers",
+    "A late or duplicate marker ends no transaction: at most one is in flight, responses on a replaced "
+    "connection are ignored, and epochs are checked locally and on other brokers",
 )
 def test_requests_of_a_connection_that_was_replaced_are_late() -> None:
     server = Server.__new__(Server)
@@ -585,7 +586,8 @@ def test_requests_of_a_connection_that_was_replaced_are_late() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "Concurrent requests to one broker are sent as one, and a slow broker gets larger requests, not more",
+    "Concurrent requests to the same broker are sent as one request; a slow broker gets larger requests, "
+    "not more of them",
 )
 def test_requests_to_a_slow_broker_get_larger_not_more() -> None:
     async def main() -> None:
@@ -616,8 +618,8 @@ def test_requests_to_a_slow_broker_get_larger_not_more() -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A transactional produce is answered also when its topic is deleted meanwhile, or the coordinator's "
-    "answer makes no sense",
+    "A transactional produce request gets a response even if its topic is deleted meanwhile or the "
+    "coordinator sends an invalid response",
 )
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_an_answer_of_the_wrong_length_is_an_answer_of_nobody(count: int) -> None:

@@ -58,8 +58,8 @@ async def move(broker: Broker) -> None:
 
 @pytest.mark.promise(
     "transactions",
-    "A transactional produce is answered also when its topic is deleted meanwhile, or the coordinator's "
-    "answer makes no sense",
+    "A transactional produce request gets a response even if its topic is deleted meanwhile or the "
+    "coordinator sends an invalid response",
 )
 def test_produces_that_wait_in_line_are_answered_when_their_topic_is_deleted(tmp_path: Path) -> None:
     async def main() -> None:
@@ -83,8 +83,8 @@ def test_produces_that_wait_in_line_are_answered_when_their_topic_is_deleted(tmp
 
 @pytest.mark.promise(
     "transactions",
-    "A transactional produce is answered also when its topic is deleted meanwhile, or the coordinator's "
-    "answer makes no sense",
+    "A transactional produce request gets a response even if its topic is deleted meanwhile or the "
+    "coordinator sends an invalid response",
 )
 @pytest.mark.parametrize(
     ("go", "error"),

@@ -27,7 +27,8 @@ from tests.unit.log_helpers import append, batch, contents, make_log, marker
 
 @pytest.mark.promise(
     "crashes",
-    "Truncation lowers the recovery point, in memory under a flush and on disk before the next append",
+    "Truncation lowers the recovery point: in memory also while a flush is running, and on disk before "
+    "the next append",
 )
 def test_who_leads_right_after_a_truncation_appends_when_the_recovery_point_on_disk_is_lower(
     tmp_path: Path,
@@ -67,7 +68,7 @@ def test_who_leads_right_after_a_truncation_appends_when_the_recovery_point_on_d
 
 
 @pytest.mark.promise(
-    "crashes", "A truncation on a full disk is completed, and keeps the index of aborted transactions"
+    "crashes", "A truncation completes on a full disk and keeps the index of aborted transactions"
 )
 def test_a_truncation_on_a_full_disk_leaves_no_producer_and_no_epoch_of_what_was_cut(tmp_path: Path) -> None:
     """Else the retry of a batch that was cut is answered as a duplicate, and the batch is lost."""
@@ -98,7 +99,9 @@ def test_a_truncation_on_a_full_disk_leaves_no_producer_and_no_epoch_of_what_was
     asyncio.run(main())
 
 
-@pytest.mark.promise("crashes", "A log that cannot start again elsewhere for want of space stays as it was")
+@pytest.mark.promise(
+    "crashes", "If there is no disk space to restart a log at another offset, the log stays unchanged"
+)
 def test_a_log_that_cannot_start_elsewhere_on_a_full_disk_keeps_its_records(tmp_path: Path) -> None:
     fs = FaultyFs()
     log = make_log(tmp_path, fs=fs)
@@ -112,7 +115,7 @@ def test_a_log_that_cannot_start_elsewhere_on_a_full_disk_keeps_its_records(tmp_
 
 
 @pytest.mark.promise(
-    "crashes", "A truncation on a full disk is completed, and keeps the index of aborted transactions"
+    "crashes", "A truncation completes on a full disk and keeps the index of aborted transactions"
 )
 def test_a_truncation_on_a_full_disk_keeps_the_index_of_aborted_transactions(tmp_path: Path) -> None:
     fs = FaultyFs()
@@ -179,8 +182,8 @@ def follower(log: PartitionLog) -> Following:
 
 @pytest.mark.promise(
     "crashes",
-    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
-    "leaves a log without a hole",
+    "Truncations and deletions process at most eight segments in one turn of the event loop; a crash in "
+    "between leaves a log without gaps",
 )
 @pytest.mark.parametrize("fully", [False, True])
 def test_a_truncation_renames_few_files_in_a_turn_of_the_loop(tmp_path: Path, fully: bool) -> None:
@@ -206,8 +209,8 @@ def test_a_truncation_renames_few_files_in_a_turn_of_the_loop(tmp_path: Path, fu
 
 @pytest.mark.promise(
     "crashes",
-    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
-    "leaves a log without a hole",
+    "Truncations and deletions process at most eight segments in one turn of the event loop; a crash in "
+    "between leaves a log without gaps",
 )
 @pytest.mark.parametrize("renames", [0, 1, 2, 3, 10, 29, 30, 31, 100, 200])
 def test_a_truncation_that_a_crash_ends_leaves_a_log_without_a_hole(tmp_path: Path, renames: int) -> None:
@@ -229,8 +232,8 @@ def test_a_truncation_that_a_crash_ends_leaves_a_log_without_a_hole(tmp_path: Pa
 
 @pytest.mark.promise(
     "crashes",
-    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
-    "leaves a log without a hole",
+    "Truncations and deletions process at most eight segments in one turn of the event loop; a crash in "
+    "between leaves a log without gaps",
 )
 def test_a_follower_that_is_made_leader_while_it_truncates_keeps_the_rest(tmp_path: Path) -> None:
     async def main() -> None:
@@ -253,8 +256,8 @@ def test_a_follower_that_is_made_leader_while_it_truncates_keeps_the_rest(tmp_pa
 
 @pytest.mark.promise(
     "crashes",
-    "Truncations and deletions take at most eight segments in one turn of the event loop; a crash in between "
-    "leaves a log without a hole",
+    "Truncations and deletions process at most eight segments in one turn of the event loop; a crash in "
+    "between leaves a log without gaps",
 )
 @pytest.mark.parametrize("by", ["DeleteRecords", "consumed", "leader"])
 def test_a_deletion_moves_the_start_at_once_and_drops_a_few_segments_at_a_time(

@@ -45,7 +45,8 @@ def form_shown(unknown: UnknownUsers, name: str) -> Form:
 
 
 @pytest.mark.promise(
-    "protocol", "SCRAM shows an unknown user a salt and iterations in the form of those of existing users"
+    "protocol",
+    "For an unknown user SCRAM returns a salt and an iteration count that look like those of existing users",
 )
 def test_an_unknown_user_is_shown_a_form_that_existing_users_have_and_as_often() -> None:
     existing = users()

@@ -95,7 +95,7 @@ def test_a_sound_partition_has_no_problems(partition):
 
 @pytest.mark.promise(
     "log",
-    "`penstock log dump` and `penstock log verify` read it and report what is wrong, and where",
+    "`penstock log dump` and `penstock log verify` read a log and report what is wrong in it, and where",
 )
 def test_a_wrong_crc_is_found_and_the_rest_is_still_read(partition):
     path = path_of(partition, ".log")
@@ -419,7 +419,7 @@ def test_a_directory_that_is_no_log_is_refused(tmp_path):
 
 @pytest.mark.promise(
     "log",
-    "`penstock log dump` and `penstock log verify` read it and report what is wrong, and where",
+    "`penstock log dump` and `penstock log verify` read a log and report what is wrong in it, and where",
 )
 def test_the_command_tells_people_and_programs_and_exits_by_what_it_found(partition):
     runner = CliRunner()

@@ -39,8 +39,8 @@ def written(path: Path, steps: list[Step], **settings: object) -> Path:
 
 @pytest.mark.promise(
     "log",
-    "`penstock log verify` finds a transaction marker that ended nothing, and a transaction of version 2 "
-    "that a marker of its own epoch ended; what may be in order is a warning",
+    "`penstock log verify` reports a transaction marker that ended no transaction, and a version 2 "
+    "transaction ended by a marker of its own epoch; cases that may be legitimate are warnings",
 )
 @pytest.mark.parametrize(
     ("steps", "version", "expected"),
@@ -86,8 +86,8 @@ def test_a_marker_whose_records_retention_has_removed_is_no_problem(tmp_path: Pa
 
 @pytest.mark.promise(
     "log",
-    "`penstock log verify` finds a transaction marker that ended nothing, and a transaction of version 2 "
-    "that a marker of its own epoch ended; what may be in order is a warning",
+    "`penstock log verify` reports a transaction marker that ended no transaction, and a version 2 "
+    "transaction ended by a marker of its own epoch; cases that may be legitimate are warnings",
 )
 def test_a_marker_whose_records_compaction_has_removed_is_no_problem(tmp_path: Path) -> None:
     log = make_log(
@@ -106,8 +106,8 @@ def test_a_marker_whose_records_compaction_has_removed_is_no_problem(tmp_path: P
 
 @pytest.mark.promise(
     "log",
-    "`penstock log verify` finds a transaction marker that ended nothing, and a transaction of version 2 "
-    "that a marker of its own epoch ended; what may be in order is a warning",
+    "`penstock log verify` reports a transaction marker that ended no transaction, and a version 2 "
+    "transaction ended by a marker of its own epoch; cases that may be legitimate are warnings",
 )
 def test_the_command_exits_with_1_for_an_error_and_with_0_for_a_warning(tmp_path: Path) -> None:
     runner = CliRunner()

@@ -61,7 +61,7 @@ def run(scenario: Callable[[Connection], object]) -> None:
 
 
 @pytest.mark.promise(
-    "log", "Bytes for a reader that are not in the page cache are read by a thread before they are sent"
+    "log", "Bytes that are not in the page cache are read by a thread before they are sent to a consumer"
 )
 @pytest.mark.parametrize("memory", ["never holds anything", "holds what was read"])
 def test_bytes_that_are_not_in_memory_are_read_by_a_thread_before_they_are_sent(
@@ -114,7 +114,7 @@ def test_bytes_in_memory_are_sent_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise(
-    "log", "Bytes for a reader that are not in the page cache are read by a thread before they are sent"
+    "log", "Bytes that are not in the page cache are read by a thread before they are sent to a consumer"
 )
 def test_a_connection_that_is_closed_during_a_prefetch_sends_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -161,8 +161,8 @@ def with_mirror(work: Callable[[Server, Mirror], Awaitable[None]], monkeypatch: 
 
 @pytest.mark.promise(
     "reassignment",
-    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
-    "until it is known",
+    "A broker follows a change in ZooKeeper even if ZooKeeper does not respond to the read: the broker "
+    "retries until it succeeds",
 )
 def test_a_change_whose_read_gets_no_answer_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(server: Server, mirror: Mirror) -> None:
@@ -177,8 +177,8 @@ def test_a_change_whose_read_gets_no_answer_is_read_again(monkeypatch: pytest.Mo
 
 @pytest.mark.promise(
     "reassignment",
-    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
-    "until it is known",
+    "A broker follows a change in ZooKeeper even if ZooKeeper does not respond to the read: the broker "
+    "retries until it succeeds",
 )
 def test_a_new_node_is_found_when_the_reads_get_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(server: Server, mirror: Mirror) -> None:
@@ -198,8 +198,8 @@ def test_a_new_node_is_found_when_the_reads_get_no_answer(monkeypatch: pytest.Mo
 
 @pytest.mark.promise(
     "reassignment",
-    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
-    "until it is known",
+    "A broker follows a change in ZooKeeper even if ZooKeeper does not respond to the read: the broker "
+    "retries until it succeeds",
 )
 def test_what_was_read_is_announced_though_another_read_got_no_answer(
     monkeypatch: pytest.MonkeyPatch,
@@ -217,8 +217,8 @@ def test_what_was_read_is_announced_though_another_read_got_no_answer(
 
 @pytest.mark.promise(
     "reassignment",
-    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
-    "until it is known",
+    "A broker follows a change in ZooKeeper even if ZooKeeper does not respond to the read: the broker "
+    "retries until it succeeds",
 )
 def test_after_a_reconnection_the_tree_is_read_until_all_of_it_is_known(
     monkeypatch: pytest.MonkeyPatch,
@@ -246,8 +246,8 @@ def test_after_a_reconnection_the_tree_is_read_until_all_of_it_is_known(
 
 @pytest.mark.promise(
     "reassignment",
-    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
-    "until it is known",
+    "A broker follows a change in ZooKeeper even if ZooKeeper does not respond to the read: the broker "
+    "retries until it succeeds",
 )
 def test_what_was_read_when_the_connection_was_lost_again_is_announced(
     monkeypatch: pytest.MonkeyPatch,
@@ -274,8 +274,8 @@ def test_what_was_read_when_the_connection_was_lost_again_is_announced(
 
 @pytest.mark.promise(
     "reassignment",
-    "A topic that is created again under its name never shows the leaders and in-sync replicas of the former "
-    "topic",
+    "A topic that is created again never shows the leaders and in-sync replicas of the deleted topic of "
+    "the same name",
 )
 @pytest.mark.parametrize("how", ["watch", "catch_up"])
 def test_a_topic_that_was_created_again_is_not_announced_with_the_states_of_the_former_one(
@@ -319,8 +319,8 @@ def test_a_topic_that_was_created_again_is_not_announced_with_the_states_of_the_
 
 @pytest.mark.promise(
     "reassignment",
-    "A change in ZooKeeper is followed also when ZooKeeper leaves the read of it unanswered: it is read "
-    "until it is known",
+    "A broker follows a change in ZooKeeper even if ZooKeeper does not respond to the read: the broker "
+    "retries until it succeeds",
 )
 def test_a_connection_that_is_lost_while_the_tree_is_read_first_does_not_leave_the_mirror_deaf(
     monkeypatch: pytest.MonkeyPatch,

@@ -54,7 +54,7 @@ def connect(port: int, **stores: str | None) -> bytes:
         return received
 
 
-@pytest.mark.promise("access", "The truststore alone decides which ZooKeeper is trusted")
+@pytest.mark.promise("access", "Only the truststore decides which ZooKeeper servers are trusted")
 def test_with_a_truststore_the_authorities_of_the_machine_are_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +74,7 @@ def test_with_a_truststore_the_authorities_of_the_machine_are_not_trusted(
             connect(port, truststore=truststore)
 
 
-@pytest.mark.promise("access", "The truststore alone decides which ZooKeeper is trusted")
+@pytest.mark.promise("access", "Only the truststore decides which ZooKeeper servers are trusted")
 def test_a_broker_shows_its_certificate_to_zookeeper(tmp_path: Path) -> None:
     ours = Authority("ours")
     certificate, key = ours.issue("broker")

@@ -57,7 +57,10 @@ def check_against_kio(name: str, version: int, kind: str, encode, decode) -> Non
         assert encode(back) == data
 
 
-@pytest.mark.promise("protocol", "Every message in every version has the bytes of an independent codec")
+@pytest.mark.promise(
+    "protocol",
+    "Each version of each protocol message is encoded to the same bytes as by an independent codec",
+)
 @pytest.mark.parametrize("key", NAMES, ids=NAMES.values())
 @pytest.mark.parametrize("kind", ["request", "response"])
 def test_every_version_reads_and_writes_as_kio_does(key: ApiKey, kind: str) -> None:
@@ -144,7 +147,9 @@ def test_encoding_sends_defaults_for_missing_fields_and_leaves_out_those_of_othe
         assert back.controller_id == (7 if version >= 1 else -1)
 
 
-@pytest.mark.promise("protocol", "A misspelled field of a message is rejected, not sent with its default")
+@pytest.mark.promise(
+    "protocol", "A misspelled field of a message is rejected instead of sent with its default"
+)
 def test_a_misspelled_field_is_refused_with_its_name_and_not_sent_as_its_default() -> None:
     with pytest.raises(UnknownField, match="HeartbeatResponse has no field eror_code"):
         codec.encode_response(ApiKey.HEARTBEAT, 4, Message(throttle_time_ms=0, eror_code=27))

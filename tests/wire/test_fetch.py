@@ -188,7 +188,10 @@ def as_message(topics, throttle_ms: int, error_code: int, session_id: int, nodes
     )
 
 
-@pytest.mark.promise("protocol", "Every message in every version has the bytes of an independent codec")
+@pytest.mark.promise(
+    "protocol",
+    "Each version of each protocol message is encoded to the same bytes as by an independent codec",
+)
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=40)
 @given(

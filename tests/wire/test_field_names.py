@@ -43,7 +43,9 @@ def misspelled(source: str, structs: set[frozenset[str]]) -> Iterator[tuple[int,
                 yield node.lineno, sorted(names)
 
 
-@pytest.mark.promise("protocol", "A misspelled field of a message is rejected, not sent with its default")
+@pytest.mark.promise(
+    "protocol", "A misspelled field of a message is rejected instead of sent with its default"
+)
 def test_every_message_of_the_source_has_the_names_of_one_struct(structs: set[frozenset[str]]) -> None:
     wrong = [
         f"{path.relative_to(SOURCE)}:{line}: {', '.join(names)}"

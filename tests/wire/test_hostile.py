@@ -62,7 +62,9 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
-@pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
+@pytest.mark.promise(
+    "hostile input", "Malformed requests of every API are wire errors and cost one connection"
+)
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name.lower())
 def test_a_broken_request_of_any_api_is_a_wire_error(key: ApiKey) -> None:
     rng = random.Random(int(key))
@@ -78,7 +80,9 @@ def test_a_broken_request_of_any_api_is_a_wire_error(key: ApiKey) -> None:
                 survives(lambda v=version, b=bad: parse_fetch(b, 0, len(b), v))
 
 
-@pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
+@pytest.mark.promise(
+    "hostile input", "Malformed requests of every API are wire errors and cost one connection"
+)
 @given(pair=st.sampled_from(PAIRS), junk=st.binary(max_size=200))
 @settings(max_examples=times(200, 5000))
 def test_junk_is_no_request(pair: tuple[ApiKey, int], junk: bytes) -> None:
@@ -87,7 +91,9 @@ def test_junk_is_no_request(pair: tuple[ApiKey, int], junk: bytes) -> None:
     survives(lambda: codec.decode_response(key, version, junk))
 
 
-@pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
+@pytest.mark.promise(
+    "hostile input", "Malformed requests of every API are wire errors and cost one connection"
+)
 @given(
     version=st.integers(0, 13),
     junk=st.binary(max_size=100),
@@ -105,7 +111,9 @@ def test_junk_is_no_produce(version: int, junk: bytes, before: bytes, after: byt
             assert start == end == -1 or len(before) <= start <= end <= len(before) + len(junk)
 
 
-@pytest.mark.promise("hostile input", "Broken requests of every API are wire errors, and cost one connection")
+@pytest.mark.promise(
+    "hostile input", "Malformed requests of every API are wire errors and cost one connection"
+)
 @given(version=st.integers(4, 18), junk=st.binary(max_size=100), after=st.binary(max_size=50))
 def test_junk_is_no_fetch(version: int, junk: bytes, after: bytes) -> None:
     survives(lambda: parse_fetch(junk + after, 0, len(junk), version))
@@ -158,7 +166,10 @@ def peak(call: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.promise("hostile input", "Lengths and counts cannot make memory out of nothing")
+@pytest.mark.promise(
+    "hostile input",
+    "Lengths and counts in a request cannot make the broker allocate memory that the request does not fill",
+)
 @pytest.mark.parametrize(
     "filling", [b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff", b"\x00\x00\x00\x7f", b"\xff\xff\xff\x7f"]
 )
@@ -174,7 +185,10 @@ def test_lengths_cannot_make_memory_out_of_nothing(filling: bytes) -> None:
         assert peak(lambda v=version: parse_fetch(body, 0, len(body), v)) < MEGABYTE
 
 
-@pytest.mark.promise("hostile input", "Lengths and counts cannot make memory out of nothing")
+@pytest.mark.promise(
+    "hostile input",
+    "Lengths and counts in a request cannot make the broker allocate memory that the request does not fill",
+)
 def test_an_array_of_the_largest_length_is_refused_before_it_is_made() -> None:
     body = b"\x7f\xff\xff\xff" + bytes(100)
     assert peak(lambda: codec.decode_request(ApiKey.METADATA, 1, body)) < 100_000
@@ -185,7 +199,10 @@ def test_an_array_of_the_largest_length_is_refused_before_it_is_made() -> None:
         codec.decode_request(ApiKey.METADATA, 12, body)
 
 
-@pytest.mark.promise("hostile input", "Lengths and counts cannot make memory out of nothing")
+@pytest.mark.promise(
+    "hostile input",
+    "Lengths and counts in a request cannot make the broker allocate memory that the request does not fill",
+)
 def test_more_items_than_one_request_may_hold_are_refused() -> None:
     """Empty topics of three bytes would be objects of a hundred."""
     number = 1_100_000
@@ -201,7 +218,7 @@ def test_more_items_than_one_request_may_hold_are_refused() -> None:
         codec.decode_request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users)
 
 
-@pytest.mark.promise("hostile input", "Compression bombs cost little more than the limit")
+@pytest.mark.promise("hostile input", "Compression bombs cost hardly more memory than the limit")
 @pytest.mark.parametrize("codec_number", range(1, 5))
 def test_a_compressed_bomb_in_a_batch_is_an_invalid_record(codec_number: int) -> None:
     bomb = build_batch([Record(0, 0, None, bytes(32 * MEGABYTE))], codec=codec_number)

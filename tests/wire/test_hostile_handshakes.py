@@ -57,7 +57,7 @@ KNOWN = credential(MECHANISM, salted_password(MECHANISM, "pencil", SALT, 4096), 
 
 @pytest.mark.promise(
     "protocol",
-    "Handshakes and logins in the wrong order, or with arbitrary bytes, authenticate nobody",
+    "Handshakes and logins that come in the wrong order or with arbitrary bytes authenticate nobody",
 )
 @given(SEEDS, st.sampled_from(("first", "final")), st.booleans())
 @settings(max_examples=PURE)
@@ -126,7 +126,7 @@ def _part(data: bytes) -> str:
 
 @pytest.mark.promise(
     "protocol",
-    "Handshakes and logins in the wrong order, or with arbitrary bytes, authenticate nobody",
+    "Handshakes and logins that come in the wrong order or with arbitrary bytes authenticate nobody",
 )
 @given(SEEDS)
 @settings(max_examples=PURE, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -248,7 +248,7 @@ def exchanged(port: int, *frames: bytes) -> bytes:
 
 @pytest.mark.promise(
     "protocol",
-    "Handshakes and logins in the wrong order, or with arbitrary bytes, authenticate nobody",
+    "Handshakes and logins that come in the wrong order or with arbitrary bytes authenticate nobody",
 )
 @given(SEEDS)
 @settings(max_examples=SOCKETS, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -301,7 +301,7 @@ FRAMES = {
 
 @pytest.mark.promise(
     "protocol",
-    "Handshakes and logins in the wrong order, or with arbitrary bytes, authenticate nobody",
+    "Handshakes and logins that come in the wrong order or with arbitrary bytes authenticate nobody",
 )
 @given(st.lists(st.sampled_from(sorted(FRAMES)), min_size=1, max_size=7), SEEDS)
 @settings(max_examples=SOCKETS, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -125,7 +125,10 @@ def as_message(topics, throttle_ms: int, nodes) -> Message:
     )
 
 
-@pytest.mark.promise("protocol", "Every message in every version has the bytes of an independent codec")
+@pytest.mark.promise(
+    "protocol",
+    "Each version of each protocol message is encoded to the same bytes as by an independent codec",
+)
 @pytest.mark.parametrize("version", range(3, 14))
 @settings(max_examples=40)
 @given(topics=results, throttle_ms=st.integers(0, 2**31 - 1), nodes=endpoints)

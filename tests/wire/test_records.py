@@ -213,7 +213,7 @@ def test_a_control_record_without_a_type_is_invalid(key: bytes | None) -> None:
 
 
 @pytest.mark.promise(
-    "hostile input", "A flipped bit is found; wrong counts are refused, also inside compression"
+    "hostile input", "A flipped bit is detected; wrong counts are rejected, also inside compressed batches"
 )
 def test_a_flipped_bit_anywhere_under_the_crc_is_corrupt() -> None:
     batch = simple()
@@ -262,7 +262,7 @@ def test_unknown_codecs_are_refused(codec: int) -> None:
 
 
 @pytest.mark.promise(
-    "hostile input", "A flipped bit is found; wrong counts are refused, also inside compression"
+    "hostile input", "A flipped bit is detected; wrong counts are rejected, also inside compressed batches"
 )
 @pytest.mark.parametrize("count", [-(2**31), -1, 0, 2, 4, 2**31 - 1])
 @pytest.mark.parametrize("delta_too", [False, True])

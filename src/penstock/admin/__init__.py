@@ -1,5 +1,5 @@
-"""A cluster as administrators see it: topics, settings, offsets, groups, where partitions are.
+"""Administrative operations on a cluster: topics, settings, offsets, groups, partition placement.
 
-The command line and the console both stand on it. A Kafka client, for any cluster; what fails is a
+Used by the command line and the console. A Kafka client, for any cluster; an operation that fails raises
 `CommandFailed` of `failure.py`: one line that says what to do.
 """

@@ -1,7 +1,7 @@
-"""The cluster as the commands see it: a thin, typed face of confluent-kafka.
+"""The cluster for commands: a thin, typed wrapper of confluent-kafka.
 
-confluent_kafka is imported only when a command first talks to a cluster. librdkafka's own log lines go
-nowhere unless `verbose` is set; its errors become `CommandFailed` with one line.
+confluent_kafka is imported only when a command first connects to a cluster. librdkafka's own log lines are
+dropped unless `verbose` is set; its errors become `CommandFailed` with one line.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LATEST = -1
 MAX_TIMESTAMP = -3
 _CONNECT_TIMEOUT = 3.0
 _LOOK_SECONDS = 0.25
-"""How often one who waits looks whether the login has failed."""
+"""How often to check whether the login has failed while waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition as Metadata reports it; `leader` is -1 when there is none."""
+    """One partition in Metadata; `leader` is -1 if there is none."""
 
     index: int
     leader: int
@@ -44,7 +44,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic as Metadata reports it."""
+    """One topic in Metadata."""
 
     name: str
     partitions: tuple[PartitionInfo, ...]
@@ -56,14 +56,14 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """One answer of ListOffsets; offset -1 means that there is no such record."""
+    """One result of ListOffsets; offset -1 means that there is no such record."""
 
     offset: int
     timestamp: int
 
 
 class Cluster:
-    """A Kafka cluster, reached at `bootstrap` with librdkafka's `settings` (security and so on)."""
+    """A Kafka cluster, connected through `bootstrap` with librdkafka's `settings` (security and so on)."""
 
     def __init__(
         self, bootstrap: str, settings: Mapping[str, str], *, timeout: float = 10.0, verbose: bool = False
@@ -77,9 +77,9 @@ class Cluster:
     # Reaching it
 
     def reach(self) -> None:
-        """Fail at once, with a reason, when nothing listens at the bootstrap address.
+        """Fail at once, with a reason, if nothing listens at the bootstrap address.
 
-        librdkafka itself would try again until the timeout, and not say why.
+        librdkafka itself would retry until the timeout, and not report the reason.
         """
         problems: list[str] = []
         for host, port in parse_bootstrap(self.bootstrap):
@@ -145,7 +145,7 @@ class Cluster:
             raise click.UsageError(f"client settings: {error}") from error
 
     def _on_error(self, error: KafkaError) -> None:
-        # "all brokers down" says less than the error that came before it, such as a failed handshake.
+        # "all brokers down" is less specific than the error before it, such as a failed handshake.
         if self.last_error is None or error.code() != error._ALL_BROKERS_DOWN:
             self.last_error = error
 
@@ -216,7 +216,7 @@ class Cluster:
         return found
 
     def wait(self, future: Future[Any], doing: str) -> Any:
-        """The result of an admin call; `doing` begins the line that says why it failed."""
+        """The result of an admin call; `doing` begins the message of a failure."""
         from concurrent.futures import wait
 
         from confluent_kafka import KafkaException
@@ -255,7 +255,9 @@ class Cluster:
 
 
 def _librdkafka_names(settings: Mapping[str, str]) -> dict[str, str]:
-    """Of a file for Kafka's Java tools (sasl.jaas.config, ssl.truststore.location) or for librdkafka."""
+    """Converts settings of a file for Kafka's Java tools (sasl.jaas.config, ssl.truststore.location) or for
+    librdkafka.
+    """
     from penstock.client.librdkafka_names import translate
     from penstock.errors import PenstockError
 
@@ -268,21 +270,23 @@ def _librdkafka_names(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def admin_types() -> Any:
-    """confluent_kafka.admin without its types: it does not export its names in a way that mypy accepts."""
+    """confluent_kafka.admin untyped: it does not export its names in a way that mypy accepts."""
     import confluent_kafka.admin
 
     return confluent_kafka.admin
 
 
 def kafka_exception() -> type[KafkaException]:
-    """For an except clause, which is only evaluated when something was raised: no import before that."""
+    """For an except clause, which is evaluated only after an exception was raised: it avoids an early
+    import.
+    """
     from confluent_kafka import KafkaException
 
     return KafkaException
 
 
 def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
-    """Hosts and ports of a `bootstrap.servers` list; the port is 9092 when it is left out."""
+    """The hosts and ports of a `bootstrap.servers` list. Default port: 9092."""
     found: list[tuple[str, int]] = []
     for word in bootstrap.split(","):
         address = word.strip().rpartition("://")[2]
@@ -300,7 +304,7 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
 
 
 def topic_infos(metadata: Any) -> dict[str, TopicInfo]:
-    """confluent-kafka's metadata as our own, without the topics that came back as errors."""
+    """confluent-kafka's metadata as our own types, without the topics that have errors."""
     return {
         name: TopicInfo(
             name,
@@ -315,7 +319,7 @@ def topic_infos(metadata: Any) -> dict[str, TopicInfo]:
 
 
 def choose_partitions(info: TopicInfo, wanted: Sequence[int]) -> list[int]:
-    """The wanted partitions, which must exist; all of them when none is named."""
+    """The given partitions, which must exist; all of them by default."""
     have = [partition.index for partition in info.partitions]
     for partition in wanted:
         if partition not in have:

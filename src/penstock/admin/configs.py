@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: their values, where each comes from, and changes."""
+"""Settings of topics and brokers: their values and sources, and changing them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One configuration entry; `source` says who set it: topic, broker, cluster, broker file or default."""
+    """One configuration entry; `source` is topic, broker, cluster, broker file or default."""
 
     name: str
     value: str | None
@@ -71,7 +71,7 @@ def _resource(cluster: Cluster, kind: str, name: str) -> Any:
     if kind == "broker" and not name.isdecimal():
         raise click.BadParameter(f"a broker is named by its id, a number, not '{name}'", param_hint="'NAME'")
     if kind == "broker" and int(name) not in (brokers := cluster.broker_ids()):
-        # librdkafka would wait for it to appear.
+        # librdkafka would wait for the topic to appear.
         raise CommandFailed(f"no broker {name} in this cluster: it has {', '.join(map(str, brokers))}.")
     if not name:
         raise CommandFailed("a topic's name cannot be empty")
@@ -79,7 +79,7 @@ def _resource(cluster: Cluster, kind: str, name: str) -> Any:
 
 
 def _setting(entry: Any) -> Setting:
-    # confluent-kafka gives the source as the protocol's number.
+    # confluent-kafka returns the source as the protocol's number.
     source = admin_types().ConfigSource(entry.source).name
     return Setting(
         entry.name, entry.value, _SOURCES.get(source, source.lower()), entry.is_read_only, entry.is_sensitive

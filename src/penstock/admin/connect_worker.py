@@ -1,4 +1,4 @@
-"""A Connect worker with Kafka Connect's REST API, as the commands and the console use it."""
+"""A client of a Connect worker's REST API, for the commands and the console."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONFLICT = 409
 
 
 class Conflict(CommandFailed):
-    """409: the workers share out their work just now, or a connector of this name exists."""
+    """409: the workers are rebalancing, or a connector of this name exists."""
 
 
 class ConnectWorker:
@@ -36,7 +36,7 @@ class ConnectWorker:
         self._user, self._ca, self._hint, self._timeout = user, ca, hint, timeout
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON of the response; a CommandFailed has the worker's own words if it rejects the request."""
+        """The JSON of the response. CommandFailed has the worker's own message if it rejects the request."""
         with needs_extra("this command", "connect"):
             import httpx
         name, _, password = (self._user or "").partition(":")

@@ -1,6 +1,6 @@
-"""What is reported when an operation on a cluster fails: one line that names the thing and what to do.
+"""Errors of operations on a cluster: one line that names the object and says what to do.
 
-The errors are click's, so that a command that does not handle one prints its line and ends with exit code 1.
+The errors are click's, so that a command that does not handle one prints its line and exits with code 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnknownTopic(CommandFailed):
 
 @contextmanager
 def needs_extra(what: str, extra: str) -> Iterator[None]:
-    """Around imports and what imports: a module that is missing is reported with the extra that brings it."""
+    """For a block that imports optional modules: if one is missing, the error names the extra to install."""
     try:
         yield
     except ImportError as error:
@@ -51,7 +51,7 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the nearest known word, or nothing."""
+    """` Did you mean 'x'?` for the most similar known word, or nothing."""
     by_fold = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=0.6)
     return f" Did you mean '{by_fold[near[0]]}'?" if near else ""

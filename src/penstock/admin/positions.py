@@ -1,4 +1,4 @@
-"""Where to start reading: `earliest`, `latest`, an offset, `@TIME`, or `-N` from the end."""
+"""Start positions: `earliest`, `latest`, an offset, `@TIME`, or `-N` from the end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place to start from, before the cluster is asked what offset it is."""
+    """A start position that was not yet resolved to an offset."""
 
     kind: Literal["earliest", "latest", "offset", "time", "last"]
     value: int = 0
 
 
 def parse_position(text: str, now_ms: int) -> Position:
-    """The position that `text` names; a usage error says what is allowed."""
+    """Parses `text`. A usage error lists the allowed forms."""
     if text in ("earliest", "beginning"):
         return Position("earliest")
     if text in ("latest", "end"):
@@ -69,10 +69,10 @@ def iso_time(timestamp_ms: int) -> str:
 def resolve_start(
     position: Position, topic: str, earliest: dict[int, int], latest: dict[int, int], at_time: dict[int, int]
 ) -> dict[int, int]:
-    """The first offset to read in each partition. `at_time` has -1 where no record is that late.
+    """The first offset to read in each partition. `at_time` has -1 if no record is that late.
 
-    An offset that some partitions do not have begins at the nearest one they have; an offset that no
-    partition has is a mistake.
+    If only some partitions have an offset, the others start at the nearest one they have; an offset that no
+    partition has is an error.
     """
     if position.kind == "earliest":
         return dict(earliest)
@@ -92,7 +92,7 @@ def resolve_start(
 def find_range(
     cluster: Cluster, topic: str, partitions: Sequence[int], position: Position, *, read_committed: bool
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """First offset to read and end offset, as of now, of each partition."""
+    """The first offset to read and the current end offset of each partition."""
     earliest = {p: o.offset for p, o in cluster.offsets(topic, partitions, EARLIEST).items()}
     found = cluster.offsets(topic, partitions, LATEST, read_committed=read_committed)
     latest = {p: o.offset for p, o in found.items()}

@@ -21,14 +21,16 @@ _BATCH = 1000
 
 
 class Remaining:
-    """Which partitions still have records before their end offset. Without ends, reading never finishes."""
+    """The partitions that still have records before their end offset. Without ends, reading never
+    finishes.
+    """
 
     def __init__(self, starts: dict[int, int], ends: dict[int, int] | None) -> None:
         self._ends = ends
         self.open = {p for p in starts if ends is None or starts[p] < ends[p]}
 
     def accept(self, partition: int, offset: int) -> bool:
-        """Whether the record at `offset` is to be given out."""
+        """Whether to return the record at `offset`."""
         if self._ends is None:
             return True
         end = self._ends[partition]
@@ -37,17 +39,17 @@ class Remaining:
         return offset < end
 
     def end(self, partition: int) -> int | None:
-        """The offset up to which the partition is read, if there is one."""
+        """The end offset of the partition, if there is one."""
         return None if self._ends is None else self._ends[partition]
 
     def reached(self, partition: int, offset: int) -> None:
-        """The log ends at `offset` for a reader: the rest up to the end are markers or compacted away."""
+        """A reader is at the log end `offset`: the rest up to the end are markers or was compacted away."""
         if self._ends is not None and offset >= self._ends[partition]:
             self.open.discard(partition)
 
 
 class StopRequest:
-    """Becomes set at the first Ctrl-C, so that what was read is still written whole."""
+    """Set at the first Ctrl-C, so that records that were read are still written completely."""
 
     requested = False
 
@@ -82,11 +84,12 @@ def read_records(
     on_trouble: Callable[[str], object] = lambda sentence: None,
     on_deleted: Callable[[int, int], object] | None = None,
 ) -> Generator[list[Message], None, None]:
-    """Batches of records from `starts` to `ends`, or without end. An empty batch is a sign of life.
+    """Batches of records from `starts` to `ends`, or endless. An empty batch means that nothing came for a
+    while.
 
-    A reader with ends fails when nothing comes for the cluster's timeout; one without waits for the broker,
-    and reports that to `on_trouble`. Where records are deleted before they are read, it fails; or with
-    `on_deleted`, which gets the partition and how many offsets are gone, it goes on at the new log start.
+    A reader with ends fails if nothing arrives for the cluster's timeout; one without ends waits for the
+    broker, and calls `on_trouble`. If records are deleted before they are read, it fails; with `on_deleted`,
+    which gets the partition and the number of missed offsets, it continues at the new log start.
     """
     from confluent_kafka import TopicPartition
 
@@ -158,7 +161,7 @@ def _go_on(
     places: dict[int, int],
     remaining: Remaining,
 ) -> int:
-    """Read on at the log start; how many of the offsets that were to be read are gone."""
+    """Continue at the log start. Returns the number of offsets that were missed."""
     from confluent_kafka import TopicPartition
 
     place = places[partition]
@@ -173,7 +176,7 @@ def _go_on(
 
 
 def _take(consumer: Consumer) -> list[Message]:
-    """What has come, as soon as anything has: `consume` alone would wait to fill its batch."""
+    """Returns records as soon as there are any: `consume` alone would wait to fill its batch."""
     first = consumer.poll(_POLL_SECONDS)
     return [] if first is None else [first, *consumer.consume(_BATCH, 0)]
 
@@ -197,7 +200,8 @@ def _on_error(
             f"{topic}-{partition}: records from offset {offset} on were deleted (by retention or a user); "
             "start again with --from earliest."
         )
-    # librdkafka looks for a group's coordinator, which a reader by assignment does not use and may not see.
+    # Ignore errors about the group's coordinator, which a reader by assignment does not use and may not be
+    # allowed to see.
     if error.code() == error.GROUP_AUTHORIZATION_FAILED:
         return
     # So are errors of no partition.

@@ -1,7 +1,7 @@
-"""What a cluster's transactions are: as their coordinators know them, and as their partitions hold them open.
+"""The transactions of a cluster: as their coordinators know them, and as partitions hold them open.
 
-A transaction hangs when a partition holds it open and no coordinator knows that it should: nothing will ever
-end it, and readers of committed records wait at its first offset (KIP-664).
+A transaction hangs if a partition holds it open and no coordinator knows about it: nothing will ever end it,
+and `read_committed` consumers wait at its first offset (KIP-664).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNDER_WAY = frozenset(("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpoch
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
-    """One line of ListTransactions, and the broker that coordinates it."""
+    """One entry of ListTransactions, with the broker that coordinates it."""
 
     transactional_id: str
     producer_id: int
@@ -59,7 +59,7 @@ class DescribedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that a partition holds open, as its leader knows it."""
+    """A transaction that a partition holds open, as reported by its leader."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ def list_transactions(
     producer_ids: Iterable[int] = (),
     longer_than_ms: int | None = None,
 ) -> list[ListedTransaction]:
-    """Of all brokers, by transactional id."""
+    """From all brokers, sorted by transactional id."""
     request = Message(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),
@@ -125,7 +125,7 @@ def describe_transaction(wire: WireCluster, transactional_id: str) -> DescribedT
 def open_transactions(
     wire: WireCluster, topics: Collection[str] | None = None, partition: int | None = None
 ) -> list[OpenTransaction]:
-    """What the leaders of the partitions of `topics` (None: of all) hold open."""
+    """The open transactions that the leaders of `topics` (None: all) report."""
     return wire.retry(lambda: _open_transactions(wire, topics, partition))
 
 
@@ -194,7 +194,9 @@ def owners(wire: WireCluster, candidates: Iterable[OpenTransaction]) -> dict[Ope
 
 
 def fence(wire: WireCluster, transaction: DescribedTransaction) -> None:
-    """Ends the transaction with its producer: a new epoch, before which the coordinator aborts it."""
+    """End the transaction by fencing its producer: the coordinator aborts it before it assigns a new
+    epoch.
+    """
     request = Message(
         transactional_id=transaction.transactional_id,
         transaction_timeout_ms=transaction.timeout_ms,
@@ -210,13 +212,13 @@ def fence(wire: WireCluster, transaction: DescribedTransaction) -> None:
 
 
 def write_abort_marker(wire: WireCluster, transaction: OpenTransaction) -> None:
-    """Ends in one partition what no coordinator will end."""
+    """End a transaction in one partition that no coordinator will end."""
     marker = Message(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
         transaction_result=False,
         topics=[Message(name=transaction.topic, partition_indexes=[transaction.partition])],
-        # -1 where the producer never ended a transaction here; 0 is the lowest that a leader takes.
+        # -1 if the producer never ended a transaction here; 0 is the lowest epoch that a leader accepts.
         coordinator_epoch=max(0, transaction.coordinator_epoch),
     )
 
@@ -246,7 +248,7 @@ def find_transaction(wire: WireCluster, transactional_id: str) -> DescribedTrans
 
 
 def find_hanging(wire: WireCluster, topics: Collection[str] | None, oldest_ms: int) -> list[OpenTransaction]:
-    """Those in `topics` (None: in all) whose last record is from `oldest_ms` or before."""
+    """The hanging transactions in `topics` (None: all) whose last record is from `oldest_ms` or before."""
     try:
         candidates = [each for each in open_transactions(wire, topics) if each.last_timestamp <= oldest_ms]
         return [each for each, owner in owners(wire, candidates).items() if owner is None]
@@ -255,7 +257,7 @@ def find_hanging(wire: WireCluster, topics: Collection[str] | None, oldest_ms: i
 
 
 def abort_transaction(wire: WireCluster, transactional_id: str) -> DescribedTransaction:
-    """The transaction as it was."""
+    """Returns the transaction as it was before."""
     found = find_transaction(wire, transactional_id)
     if not found.under_way:
         raise CommandFailed(f"'{transactional_id}' has no open transaction: its state is {found.state}.")
@@ -273,13 +275,15 @@ def abort_hanging(
     start_offset: int | None = None,
     producer_id: int | None = None,
 ) -> OpenTransaction:
-    """Named by its first offset in the partition, or by its producer; the transaction as it was."""
+    """Identified by its first offset in the partition, or by its producer. Returns the transaction as it was
+    before.
+    """
     try:
         held = open_transactions(wire, [topic], partition)
         chosen = _choose(held, f"{topic}-{partition}", start_offset, producer_id)
         owner = owners(wire, [chosen])[chosen]
         if owner is not None:
-            # A marker behind the coordinator's back could leave half of the transaction committed.
+            # A marker without the coordinator's knowledge could leave half of the transaction committed.
             raise CommandFailed(
                 f"this transaction does not hang: it belongs to '{owner}', whose coordinator "
                 f"will end it. To abort it now: `penstock transactions abort {owner}`."

@@ -1,8 +1,7 @@
-"""A small Kafka client for the requests that confluent-kafka does not have (transactions, types of groups).
+"""A small Kafka client for requests that confluent-kafka does not support (transactions, types of groups).
 
-It begins at the bootstrap servers, learns the brokers from Metadata, talks to each in the newest version that
-both know, and asks again while a coordinator or leader is moving. TLS and SASL come
-from `penstock.client`.
+It starts with the bootstrap servers, learns the brokers from Metadata, uses the newest version that both
+sides support, and retries while a coordinator or leader moves. TLS and SASL come from `penstock.client`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _BACKOFF_SECONDS = 0.05
 
 
 class Connection(client.Connection):
-    """A connection whose failures are those of a command: one line that says what to do."""
+    """A connection whose errors are those of commands: one line that says what to do."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
         with _failures():
@@ -42,7 +41,7 @@ class Connection(client.Connection):
 
 
 class WireCluster:
-    """The brokers of a cluster, connected to as they are needed; a context manager."""
+    """The brokers of a cluster, connected to on demand. A context manager."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -65,7 +64,7 @@ class WireCluster:
     # Whom to ask
 
     def metadata(self, topics: Iterable[str] | None = ()) -> Message:
-        """Metadata of `topics`, which are not created by asking; None is all of them."""
+        """Metadata of `topics`, which are not created by the request; None means all topics."""
         wanted = None if topics is None else [Message(name=name) for name in topics]
         request = Message(topics=wanted, allow_auto_topic_creation=False)
         answer = self._any().request(ApiKey.METADATA, request)
@@ -122,7 +121,7 @@ class WireCluster:
     # Asking
 
     def retry(self, ask: Callable[[], T]) -> T:
-        """`ask` again while it raises an error that passes, until the cluster's timeout."""
+        """Retry `ask` while it raises retriable errors, until the cluster's timeout."""
         while True:
             try:
                 return ask()
@@ -143,7 +142,7 @@ def _failures() -> Iterator[None]:
 
 
 def client_settings(cluster: Cluster) -> ClientSettings:
-    """The settings of a command for librdkafka, as `penstock.client` takes them."""
+    """The settings of a command for librdkafka, converted for `penstock.client`."""
     timeout_ms = str(max(1, round(cluster.timeout * 1000)))
     named = kafka_names(cluster.settings)
     named.setdefault("client.id", "penstock-cli")
@@ -156,7 +155,7 @@ def client_settings(cluster: Cluster) -> ClientSettings:
 
 
 def check(error_code: int, message: str | None = None) -> None:
-    """Raise the ApiError of a code that is not 0."""
+    """Raise the ApiError for a nonzero code."""
     if error_code:
         raise error_for_code(error_code)(message)
 

@@ -1,4 +1,4 @@
-"""Counts and sizes as people read them."""
+"""Formats counts and sizes for people."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Backups: a broker's data directories, and the metadata of a broker or a cluster.
+"""Backups of a broker's data directories, and of the metadata of a broker or a cluster.
 
-They are files and directories of their own, with a version. Who restores one names an empty target, or
-says that what is there may go.
+A backup is a separate, versioned file or directory. A restore needs an empty target, or the option to
+overwrite it.
 """

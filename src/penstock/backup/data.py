@@ -1,8 +1,8 @@
-"""Back up the data directories of a broker, which may run meanwhile, and restore them.
+"""Back up the data directories of a broker, which may keep running, and restore them.
 
-The copy is opened once as a broker would open it after a crash: what was not whole is cut off, the indexes
-fit the logs, and all of it is on disk. It has no clean-shutdown marker: a broker that starts on it trusts
-what the log says, gives its partitions new leader epochs, and in a cluster lets other in-sync replicas
+The copy is opened once as a broker would open it after a crash: incomplete batches are cut off, the indexes
+match the logs, and everything is on disk. It has no clean-shutdown marker: a broker that starts on it trusts
+the contents of the log, gives its partitions new leader epochs, and in a cluster lets other in-sync replicas
 lead.
 """
 
@@ -46,7 +46,7 @@ Progress = Callable[[int], None]
 class DataBackup:
     manifest: Manifest
     report: Report | None
-    """What `penstock log verify` says of the copy; None where it was not asked."""
+    """The findings of `penstock log verify` for the copy; None if it was not run."""
 
 
 def back_up_data(
@@ -57,7 +57,9 @@ def back_up_data(
     check: bool = True,
     started: Callable[[int], Progress] = lambda total: lambda done: None,
 ) -> DataBackup:
-    """All data directories of a broker into the new directory `target`. `started` gets the bytes to copy."""
+    """Copy all data directories of a broker into the new directory `target`. `started` gets the number of
+    bytes to copy.
+    """
     directories = [os.path.abspath(directory) for directory in directories]
     target = os.path.abspath(target)
     for directory in directories:
@@ -109,7 +111,7 @@ def restore_data(
     replace: bool = False,
     started: Callable[[int], Progress] = lambda total: lambda done: None,
 ) -> Manifest:
-    """Into empty directories, in the order of log.dirs. `replace` empties them first."""
+    """Restore into empty directories, in the order of log.dirs. `replace` empties them first."""
     manifest = read_manifest(backup, REAL_FS)
     if len(directories) != len(manifest.directories):
         raise BackupError(
@@ -122,7 +124,7 @@ def restore_data(
         for directory in directories:
             _demand_empty(directory, advice)
     locks = DirectoryLocks()
-    locks.acquire(directories)  # also keeps a broker out until all is there
+    locks.acquire(directories)  # also prevents a broker from starting until everything is restored
     try:
         jobs = []
         for name, directory in zip(manifest.directories, directories, strict=True):
@@ -134,7 +136,8 @@ def restore_data(
         _demand_room(directories[0], total)
         copied = _Copied(started(total))
         for directory, sources in jobs:
-            # Who it belongs to comes last: a directory that is not whole is no data directory.
+            # The file with the broker's identity comes last: without it an incomplete directory is not a data
+            # directory.
             for source in sorted(sources, key=lambda one: one.name == META_PROPERTIES):
                 _copy(source, os.path.join(directory, source.name), copied)
             REAL_FS.fsync_dir(directory)
@@ -159,9 +162,9 @@ class _Found:
             return
         copy = sqlite3.connect(os.path.join(directory, METADATA_FILE))
         try:
-            # Within the transaction that was begun in that moment: later changes are not in it.
+            # Within the transaction that started at that moment: later changes are not in it.
             self.metadata.backup(copy)
-            copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a journal beside it
+            copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a separate journal
         finally:
             copy.close()
         _sync(os.path.join(directory, METADATA_FILE))
@@ -169,7 +172,7 @@ class _Found:
 
 @contextlib.contextmanager
 def _found(directories: Sequence[str], clock: Clock) -> Iterator[_Found]:
-    """The files as of one moment. Until the block ends no broker starts, and what was linked stays."""
+    """The files at one moment. Until the block ends no broker starts, and linked files stay."""
     locks = DirectoryLocks()
     try:
         locks.acquire(directories)
@@ -282,7 +285,7 @@ def _copy(source: Source, target: str, copied: _Copied) -> None:
 
 def _transfer(read: int, write: int, count: int) -> int:
     try:
-        return os.copy_file_range(read, write, count)  # shares the bytes where the file system can
+        return os.copy_file_range(read, write, count)  # shares the blocks if the file system supports it
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
@@ -292,7 +295,7 @@ def _transfer(read: int, write: int, count: int) -> int:
 
 
 def _open_once(copies: Sequence[str], clock: Clock) -> int:
-    """Recover the copied logs and close them; how many partitions there are."""
+    """Recover the copied logs and close them. Returns the number of partitions."""
     config = BrokerConfig.parse({"log.dirs": ",".join(copies)})
     logs = LogManager(config, clock)
     logs.load(lambda topic: LogConfig())

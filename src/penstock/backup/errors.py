@@ -1,4 +1,4 @@
-"""What keeps a backup from being made or restored; nothing was changed unless the message says so."""
+"""Errors of backups and restores. Nothing was changed unless the message says so."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from penstock.errors import PenstockError
 
 
 class BackupError(PenstockError):
-    """Says what failed, the directory or file that caused it, and what to do."""
+    """The message says what failed, the directory or file that caused it, and what to do."""
 
 
 class TargetNotEmpty(BackupError):
-    """Something is where the backup would be written or restored."""
+    """The target of the backup or restore is not empty."""
 
     def __init__(self, target: str, found: str, what_to_do: str) -> None:
         super().__init__(f"{target} is not empty ({found}); {what_to_do}")

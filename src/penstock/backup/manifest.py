@@ -61,7 +61,7 @@ def read_manifest(directory: str, fs: Fs) -> Manifest:
 
 
 def read_versioned(data: bytes, path: str, format: str, version: int) -> dict[str, Any]:
-    """The JSON object of a backup's file, when it is of that format and of a version that is known here."""
+    """The JSON object of a backup's file, if its format and version are supported."""
     try:
         values = json.loads(data)
     except ValueError as error:

@@ -1,11 +1,11 @@
 """Back up the metadata of a broker or a cluster to one JSON file, and restore it to an empty store.
 
-What is saved is what outlives a restart: topics with ids, replicas, leaders and in-sync replicas,
-settings, ACLs, quotas, SCRAM credentials, delegation tokens, the next producer id. Who is registered and
-who is controller is not.
+Saves everything that survives a restart: topics with ids, replicas, leaders and in-sync replicas, settings,
+ACLs, quotas, SCRAM credentials, delegation tokens, the next producer id. Broker registrations and the current
+controller are not saved.
 
-A restored store is older than the logs may be. So leader epochs and producer ids continue far above those
-that were saved: no epoch and no id is given out twice.
+A restored store may be older than the logs. So leader epochs and producer ids continue far above the saved
+ones: no epoch and no id is used twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "penstock-metadata-backup", 1
 LEADER_EPOCHS, PRODUCER_IDS = 1_000, 1_000_000
-"""How far above the saved ones a restored store continues."""
+"""How far above the saved values a restored store continues."""
 
 _SAVED = ("/brokers/topics/", "/cluster/", "/config/", "/deleted/", "/acls/", "/quotas/", "/credentials/")
 _MOMENTARY = ("/cluster/leaving/", "/cluster/broken/")
@@ -51,7 +51,7 @@ Nodes = Mapping[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class MetadataBackup:
-    """What was saved or restored, in numbers."""
+    """The number of objects that were saved or restored."""
 
     cluster_id: str
     topics: int
@@ -79,7 +79,7 @@ class MetadataBackup:
 
 
 def back_up_metadata(config: BrokerConfig, file: str, clock: Clock) -> MetadataBackup:
-    """The store that a broker with these settings uses, into the new file."""
+    """Save the store that a broker with these settings uses to the new file."""
     if os.path.exists(file):
         raise TargetNotEmpty(file, "it exists", "name a new file")
     nodes = asyncio.run(_read(config))
@@ -88,7 +88,9 @@ def back_up_metadata(config: BrokerConfig, file: str, clock: Clock) -> MetadataB
 
 
 def restore_metadata(config: BrokerConfig, file: str, *, replace: bool = False) -> MetadataBackup:
-    """A backup's metadata into the store that a broker with these settings will use. `replace` empties it."""
+    """Restore a backup's metadata to the store that a broker with these settings will use. `replace` empties
+    it.
+    """
     nodes = {path: _continued(path, value) for path, value in read_metadata(file).items()}
     asyncio.run(_write(config, nodes, replace))
     return MetadataBackup.of(nodes)
@@ -105,7 +107,7 @@ def write_metadata(file: str, nodes: Nodes, clock: Clock) -> None:
         "time": utc(clock.now_ms()),
         "nodes": {path: _as_json(nodes[path]) for path in sorted(nodes)},
     }
-    # It has what logins are checked against: nobody else may read it.
+    # It contains credentials: only the owner may read it.
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         REAL_FS.write_all(descriptor, (json.dumps(document, indent=1) + "\n").encode())
@@ -127,7 +129,7 @@ def read_metadata(file: str) -> dict[str, bytes]:
 
 
 def _as_json(value: bytes) -> Any:
-    """Values are JSON, except the cluster's id and the key of salts."""
+    """Values are JSON, except the cluster's id and the key for salts."""
     with suppress(ValueError):
         read = json.loads(value)
         if layout.encode(read) == value:
@@ -158,7 +160,7 @@ async def _cluster_store(config: BrokerConfig) -> AsyncIterator[MetadataStore]:
 
 @asynccontextmanager
 async def _copied_store(path: str) -> AsyncIterator[MetadataStore]:
-    """A copy of the file, for a broker may use it: to open a store ends the sessions that are in it."""
+    """A copy of the file, because a broker may be using it: opening a store ends its sessions."""
     if not os.path.exists(path):
         raise BackupError(
             f"there is no {path}; name the log.dirs of a single broker, or the zookeeper.connect of a cluster"
@@ -209,7 +211,7 @@ async def _read(config: BrokerConfig) -> dict[str, bytes]:
 
 
 async def _unchanged(read: Callable[[], Awaitable[T]]) -> T:
-    """What two reads in a row have found alike: ZooKeeper's nodes are read one by one."""
+    """Values that two consecutive reads agree on: ZooKeeper's nodes are read one by one."""
     found = await read()
     for _ in range(_ATTEMPTS):
         before, found = found, await read()
@@ -237,7 +239,8 @@ async def _write(config: BrokerConfig, nodes: Nodes, replace: bool) -> None:
             if layout.is_topic_path(path)
         }
         removed: list[Op] = [Delete(path) for path in {*there, *known_ids}]
-        # By its id brokers know the cluster: it goes first and comes last, so half a store is never used.
+        # Brokers identify the cluster by its id: it is deleted first and restored last, so half a store is
+        # never used.
         removed.sort(key=lambda op: op.path != layout.CLUSTER_ID)
         created: list[Op] = [Create(path, value) for path, value in nodes.items()]
         created += [

@@ -1,8 +1,8 @@
-"""A broker that is stopped for a moment, so that all its files show one point in time.
+"""Pauses a broker for a moment, so that all its files show one point in time.
 
 SIGSTOP takes effect between two system calls of the event loop, which is the only one that appends: every
-write to a log is in its file as a whole, or not at all. A child process watches: whatever becomes of this
-process, the broker is continued after at most `MOST_SECONDS`.
+write to a log is in its file completely, or not at all. A child process watches: whatever happens to this
+process, the broker is resumed after at most `MOST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ except OSError:
 
 
 def holder_of(lock: str) -> int | None:
-    """The process that holds this lock file; None where the system does not tell."""
+    """The process that holds this lock file; None if the system does not report it."""
     stat = os.stat(lock)
     wanted = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
     try:
@@ -49,7 +49,7 @@ def holder_of(lock: str) -> int | None:
 
 @contextlib.contextmanager
 def paused(pid: int) -> Iterator[None]:
-    """The process does nothing while the block runs. BackupError when that is not possible."""
+    """Pauses the process while the block runs. Raises BackupError if that is not possible."""
     if pid == 1:
         # The kernel ignores SIGSTOP for the first process of a container.
         raise BackupError(
@@ -86,8 +86,8 @@ def paused(pid: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched(descriptor: int) -> Iterator[None]:
-    """If this process ends, or is stopped itself, a child continues the broker."""
-    # In a session of its own, so that Ctrl-C does not end it first.
+    """If this process ends, or is stopped itself, a child resumes the broker."""
+    # In its own session, so that Ctrl-C does not end it first.
     child = subprocess.Popen(
         [sys.executable, "-S", "-E", "-c", _WATCHER, str(descriptor), str(MOST_SECONDS)],
         stdin=subprocess.PIPE,
@@ -112,7 +112,9 @@ def _wait_until_stopped(pid: int) -> None:
 
 
 def _is_stopped(pid: int) -> bool:
-    """The event loop is, and every other thread is or waits for the disk, in a sync."""
+    """Whether the event loop is stopped, and every other thread is stopped or waits for the disk in an
+    fsync.
+    """
     for task in os.listdir(f"/proc/{pid}/task"):
         try:
             stat = Path(f"/proc/{pid}/task/{task}/stat").read_text(encoding="utf-8", errors="replace")

@@ -1,8 +1,9 @@
-"""The files of a data directory as they are at one moment, held by hard links until they are copied.
+"""Keeps the files of a data directory as of one moment, with hard links, until they are copied.
 
-Files of a log are appended to, renamed and deleted, but what is in them stays: a link keeps the bytes of a
-segment that is deleted meanwhile, and of one that compaction replaces. `sync` is called while the broker
-runs, which links most, and once more while it is stopped, which links the rest and notes how far logs go.
+Files of a log are appended to, renamed and deleted, but existing bytes do not change: a link keeps the
+contents of a segment that is deleted or replaced by compaction in the meantime. `sync` is called while the
+broker runs, which links most files, and once more while it is paused, which links the rest and notes the
+lengths of the logs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to be copied: where it can be read, its name in the data directory, and how many bytes of it."""
+    """A file to copy: its path, its name in the data directory, and the number of bytes."""
 
     path: str
     name: str
@@ -36,7 +37,9 @@ class Source:
 
 
 def files_of(directory: str) -> Iterator[os.DirEntry[str]]:
-    """Every regular file of a data directory that belongs to a backup. The metadata store is copied apart."""
+    """Every regular file of a data directory that belongs to a backup. The metadata store is copied
+    separately.
+    """
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.name in _LEFT_OUT or entry.name.endswith(_PASSING):
@@ -46,13 +49,13 @@ def files_of(directory: str) -> Iterator[os.DirEntry[str]]:
                     try:
                         yield from files_of(entry.path)
                     except FileNotFoundError:
-                        continue  # a partition that is deleted
+                        continue  # a partition that is being deleted
             elif entry.is_file(follow_symlinks=False):
                 yield entry
 
 
 def sources_of(directory: str) -> list[Source]:
-    """Of a directory that no broker uses."""
+    """The files of a directory that no broker uses."""
     found = []
     for entry in files_of(directory):
         size, mode = _size_and_mode(entry.path)
@@ -69,7 +72,7 @@ class Staging:
         os.mkdir(self.path, 0o700)
 
     def sync(self) -> list[Source]:
-        """Link what is there now, and forget what is no longer. The last call counts."""
+        """Link the current files, and forget those that no longer exist. The last call counts."""
         seen: dict[str, int] = {}
         for entry in files_of(self.directory):
             name = os.path.relpath(entry.path, self.directory)
@@ -82,9 +85,9 @@ class Staging:
         return [self._source(name) for name in seen]
 
     def is_current(self, partition: str) -> bool:
-        """Whether no records of another leader epoch have come into this partition since it was linked.
+        """Whether the partition got no records of another leader epoch since it was linked.
 
-        A follower of a new leader cuts its log: the links then show less, or other records.
+        A follower of a new leader truncates its log: the links then contain less, or other records.
         """
         live = os.path.join(self.directory, partition)
         return not os.path.isdir(live) or _latest_epoch(live) == _latest_epoch(
@@ -92,7 +95,7 @@ class Staging:
         )
 
     def again(self, partition: str) -> list[Source]:
-        """The partition as it is now."""
+        """The current files of the partition."""
         prefix = partition + os.sep
         for name in [name for name in self._linked if name.startswith(prefix)]:
             os.unlink(os.path.join(self.path, name))
@@ -115,7 +118,7 @@ class Staging:
                 os.unlink(target)
             os.link(path, target, follow_symlinks=False)
         except FileNotFoundError:
-            return False  # it went meanwhile
+            return False  # it was deleted in the meantime
         except OSError as error:
             raise BackupError(
                 f"{path}: cannot make a hard link: {error.strerror}. Stop the broker to back it up"

@@ -1,4 +1,4 @@
-"""Settings, partitions and ACLs of topics: what one cluster's topics need to follow another's."""
+"""Settings, partitions and ACLs of topics: what is needed to copy topics from one cluster to another."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from penstock.wire.codec import Message
 
 _TOPIC = 2  # resource type, of configurations and of ACLs alike
 _SET, _DELETE = 0, 1
-_OF_TOPIC, _OF_BROKER_FILE = 1, 4  # sources of a configuration
+_OF_TOPIC, _OF_BROKER_FILE = 1, 4  # sources of a configuration value
 _ANY = 1
 LITERAL = 3
 
 
 class TopicConfig(NamedTuple):
-    """One configuration of a topic; `own` if the topic itself has it, and not its broker."""
+    """One configuration of a topic. `own` if it is set on the topic itself, not inherited from its broker."""
 
     name: str
     value: str | None
     own: bool
     fixed: bool
-    """Read-only, secret, or from a broker's file: not for another topic."""
+    """Read-only, secret, or from a broker's file: not to be copied to another topic."""
 
 
 class TopicAcl(NamedTuple):
-    """An ACL of a topic, in the numbers of the protocol."""
+    """An ACL of a topic, with the numbers of the protocol."""
 
     topic: str
     pattern_type: int
@@ -82,7 +82,7 @@ def alter_topic_configs(cluster: Cluster, topic: str, changes: Mapping[str, str 
 
 
 def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
-    """Give a topic partitions until it has `count`; nothing if it has them."""
+    """Add partitions to a topic until it has `count`. Does nothing if it already has them."""
     new = Message(name=topic, count=count, assignments=None)
     request = Message(topics=[new], timeout_ms=cluster.settings.request_timeout_ms, validate_only=False)
 
@@ -91,7 +91,7 @@ def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
         if answer.error_code == InvalidPartitions.code:
             known = cluster._brokers.metadata([topic])
             if topic in known and known[topic].partition_count >= count:
-                return  # after a lost answer: our own request has made them
+                return  # after a lost response: our own request has created them
         check(answer.error_code, answer.error_message or f"topic {topic}")
 
     cluster._brokers.retry(f"adding partitions to topic {topic}", ask)
@@ -99,7 +99,7 @@ def create_partitions(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def topic_acls(cluster: Cluster) -> list[TopicAcl]:
-    """The ACLs of all topics; SecurityDisabled from a cluster without an authorizer."""
+    """The ACLs of all topics. Raises SecurityDisabled if the cluster has no authorizer."""
     request = Message(
         resource_type_filter=_TOPIC,
         resource_name_filter=None,
@@ -130,7 +130,7 @@ def topic_acls(cluster: Cluster) -> list[TopicAcl]:
 
 
 def create_topic_acls(cluster: Cluster, acls: Sequence[TopicAcl]) -> None:
-    """Create ACLs; one that exists stays as it is."""
+    """Create ACLs. Existing ones stay unchanged."""
     if not acls:
         return
     creations = [

@@ -1,11 +1,11 @@
-"""Whole record batches produced as they are: the records' bytes stay, compressed or not.
+"""Produces whole record batches unchanged: the records' bytes stay as they are, compressed or not.
 
-The header of a batch becomes that of this producer (id, epoch, sequence, the transactional bit, the CRC), so
-that the broker recognises a repeated batch and a transaction covers it. With a transactional id everything
-written between two ends is one transaction, and `start` fences an earlier producer of that id.
+The header of a batch gets this producer's id, epoch, sequence, transactional bit and CRC, so that the broker
+recognises a repeated batch and a transaction covers it. With a transactional id, everything written between
+two ends is one transaction, and `start` fences an earlier producer with that id.
 
-After an error nothing more can be written: `start` again. It aborts what was under way; what was written
-since the last `commit` must be written again.
+After an error nothing more can be written until `start` is called again. It aborts the transaction in
+progress; everything written since the last `commit` must be written again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from penstock.wire.codec import Message, decode_response, encode_request
 from penstock.wire.frame import response_start
 from penstock.wire.primitives import Buffer
 
-PRODUCE = "produce"  # what a connection is for
+PRODUCE = "produce"  # the purpose of a connection
 _ALL_REPLICAS = -1
-_BACKOFF_MS = 20  # the end of a transaction is on its way to the partitions for some milliseconds
-_IN_FLIGHT = 5  # a broker remembers that many batches of a producer
+_BACKOFF_MS = 20  # the end of a transaction takes some milliseconds to reach the partitions
+_IN_FLIGHT = 5  # a broker remembers this many batches of a producer
 _REQUEST_BYTES = 4 << 20
 _SEQUENCES = 1 << 31
-# Until here a client adds partitions and ends transactions itself, and its epoch stays (before KIP-890).
+# Up to these versions a client adds partitions and ends transactions itself, and its epoch stays (before
+# KIP-890).
 _PRODUCE_AT_MOST, _ADD_AT_MOST, _INIT_AT_MOST = 11, 3, 5
 
 
@@ -46,7 +47,7 @@ class NewBatch(NamedTuple):
 
 
 class SentBatch:
-    """A batch on its way; `base_offset` is -1 until the broker has it."""
+    """A batch in flight; `base_offset` is -1 until the broker has appended it."""
 
     __slots__ = ("base_offset", "data", "partition", "topic")
 
@@ -58,7 +59,7 @@ class SentBatch:
 
 
 class _Lane:
-    """What goes to one leader: batches that wait, by partition, and requests that are not answered."""
+    """The queue for one leader: waiting batches by partition, and requests in flight."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -95,9 +96,11 @@ class BatchProducer:
         self.cluster.close()
 
     def start(self) -> None:
-        """Get a producer id and epoch, at the beginning and after an error; ProducerFenced by a newer one."""
+        """Get a producer id and epoch, at the beginning and after an error. Raises ProducerFenced if a newer
+        producer exists.
+        """
         for lane in self._lanes.values():
-            lane.connection.close()  # what is still on its way there belongs to the epoch before
+            lane.connection.close()  # anything still in flight there belongs to the previous epoch
         self._lanes.clear()
         self._sequences.clear()
         self._in_transaction.clear()
@@ -107,7 +110,7 @@ class BatchProducer:
         request = Message(
             transactional_id=self._transactional_id,
             transaction_timeout_ms=self._transaction_timeout_ms,
-            # KIP-360: the epoch that we had says that we are not an earlier run which comes back.
+            # KIP-360: sending our previous epoch shows that we are not an earlier run that came back.
             producer_id=self._producer_id if named else -1,
             producer_epoch=self._epoch if named else -1,
         )
@@ -122,18 +125,19 @@ class BatchProducer:
         self._producer_id, self._epoch = self._brokers.retry("getting a producer id", ask)
 
     def _abort_own(self) -> None:
-        """What may be under way. The abort that InitProducerId makes would fence the epoch it is asked with,
-        which is ours: KIP-360 expects a client to end its transaction first."""
+        """Abort our own transaction that may be open. The abort by InitProducerId would fence the epoch in
+        the request, which is ours: KIP-360 expects a client to end its transaction first.
+        """
         assert self._transactional_id is not None
         try:
             self.cluster.end_transaction(self._transactional_id, self._producer_id, self._epoch, commit=False)
         except InvalidTxnState:
-            pass  # nothing is under way: no partition was added, or the commit whose answer was lost is done
+            pass  # nothing is open: no partition was added, or the commit with the lost response succeeded
 
     # Writing
 
     def write(self, batches: Sequence[NewBatch]) -> list[SentBatch]:
-        """Send batches, those of a partition in this order; `flush` or `commit` waits for their offsets."""
+        """Send batches, those of a partition in this order. `flush` or `commit` waits for their offsets."""
         if self._transactional_id is not None:
             self._add_to_transaction({(each.topic, each.partition) for each in batches})
         sent = [self._queue(each) for each in batches]
@@ -172,7 +176,7 @@ class BatchProducer:
         return sent
 
     def _send(self, lane: _Lane) -> None:
-        """One request: Kafka takes one batch for each partition, and no more."""
+        """One request. Kafka accepts one batch per partition and request."""
         batches: list[SentBatch] = []
         size = 0
         for place, queue in list(lane.queues.items()):

@@ -1,7 +1,7 @@
-"""The brokers of a cluster: whom to ask, connections to them, and asking again while things move.
+"""The brokers of a cluster: connections, metadata, and retries while leaders move.
 
-It begins at the bootstrap servers, learns the brokers from Metadata, and keeps what it knows of topics until
-a leader has moved or `metadata.max.age.ms` has gone by.
+It starts with the bootstrap servers, learns the brokers from Metadata, and caches topics until a leader has
+moved or `metadata.max.age.ms` has passed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from penstock.wire.codec import Message
 
 T = TypeVar("T")
 
-CONTROL, FETCH = "control", "fetch"  # what a connection is for: records do not hold up answers of a few bytes
+CONTROL, FETCH = "control", "fetch"  # the purpose of a connection: records must not delay small responses
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as Metadata reports it. A cluster older than Kafka 2.8 gives it the zero id."""
+    """A topic in Metadata. In clusters older than Kafka 2.8 it has the zero id."""
 
     name: str
     id: UUID
     is_internal: bool
     leaders: tuple[int, ...]
-    """The node id of each partition's leader, -1 where there is none now."""
+    """The node id of each partition's leader, -1 if there is none at the moment."""
     leader_epochs: tuple[int, ...]
 
     @property
@@ -62,7 +62,7 @@ class Brokers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._controller = -1
         self.cluster_id: str | None = None
-        """As in the last metadata."""
+        """As in the latest metadata."""
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._replaced: list[Connection] = []
         self._avoided: set[tuple[str, int]] = set()
@@ -77,7 +77,7 @@ class Brokers:
     # ---- asking again ----
 
     def retry(self, doing: str, ask: Callable[[], T]) -> T:
-        """`ask`, again while it fails with what may pass, until `default.api.timeout.ms`.
+        """Call `ask`, and retry it while it fails with retriable errors, until `default.api.timeout.ms`.
 
         `doing` begins the error's message: "reading the offsets of orders".
         """
@@ -103,18 +103,18 @@ class Brokers:
             backoff = min(2 * backoff, settings.retry_backoff_max_ms / 1000)
 
     def forget(self) -> None:
-        """What is known of leaders may be old: ask before it is used again."""
+        """The cached leaders may be outdated: ask again before they are used."""
         self._topics.clear()
 
     # ---- whom to ask ----
 
     def any(self) -> Connection:
-        """A broker that answers: one that is connected, else one that is known, else a bootstrap server."""
+        """A broker that responds: preferably a connected one, then a known one, then a bootstrap server."""
         for (_, _, purpose), connection in self._connections.items():
             if connection.usable and purpose == CONTROL:
                 return connection
         trouble: list[str] = []
-        # Those that failed last: one that hangs would cost each attempt its timeout.
+        # Brokers that failed come last: one that hangs would cost each attempt its timeout.
         for host, port in sorted(dict.fromkeys(self._candidates()), key=self._avoided.__contains__):
             try:
                 return self._connect(host, port, CONTROL)
@@ -136,11 +136,11 @@ class Brokers:
         return self._connect(*address, purpose)
 
     def node_ids(self) -> list[int]:
-        """The brokers of the last metadata."""
+        """The brokers in the latest metadata."""
         return sorted(self._addresses)
 
     def controller(self) -> Connection:
-        """The broker that creates topics. With KRaft it is any: each passes it on."""
+        """The broker that creates topics. With KRaft it is any broker: each forwards the request."""
         self.metadata([])
         return self.broker(self._controller) if self._controller in self._addresses else self.any()
 
@@ -155,7 +155,7 @@ class Brokers:
         return self._connect(found.host, found.port, CONTROL)
 
     def leader(self, topic: str, partition: int) -> tuple[TopicInfo, int]:
-        """What is known of the topic, and the node id of the partition's leader."""
+        """The cached topic, and the node id of the partition's leader."""
         info = self.topic(topic)
         if partition >= info.partition_count:
             self._topics.pop(topic, None)
@@ -174,13 +174,13 @@ class Brokers:
             connection = self._connections[key] = Connection(host, port, self.settings)
             self._avoided.discard((host, port))
             if replaced is not None and replaced.is_open:
-                self._replaced.append(replaced)  # an answer may still be on its way there
+                self._replaced.append(replaced)  # a response may still be in flight on it
         return connection
 
     # ---- metadata ----
 
     def topic(self, name: str) -> TopicInfo:
-        """A topic, from memory if it is fresh; UnknownTopicOrPartition if there is none."""
+        """A topic, from the cache if it is fresh. Raises UnknownTopicOrPartition if it does not exist."""
         known = self._topics.get(name)
         if known is not None and self._monotonic() - known[0] < self.settings.metadata_max_age_ms / 1000:
             return known[1]
@@ -190,16 +190,16 @@ class Brokers:
         return found[name]
 
     def remembered(self, name: str) -> TopicInfo | None:
-        """A topic as it was when the cluster was last asked; None if that was never, or it was gone."""
+        """The cached topic; None if it was never requested or did not exist."""
         known = self._topics.get(name)
         return None if known is None else known[1]
 
     def metadata(self, topics: Iterable[str] | None) -> dict[str, TopicInfo]:
-        """Those of `topics` that exist; None asks for all. Asking creates no topic."""
+        """Those of `topics` that exist; None asks for all. Does not create topics."""
         connection = self.any()
         wanted = None if topics is None else [Message(name=name) for name in topics]
         if not wanted and connection.version(ApiKey.METADATA) == 0:
-            wanted = []  # the only way of version 0 to ask for all
+            wanted = []  # the only way to ask for all in version 0
         request = Message(topics=wanted, allow_auto_topic_creation=False)
         answer = connection.request(ApiKey.METADATA, request)
         self._addresses = {each.node_id: (each.host, each.port) for each in answer.brokers}
@@ -226,6 +226,6 @@ class Brokers:
 
 
 def check(error_code: int, message: str | None = None) -> None:
-    """Raise the ApiError of a code that is not 0."""
+    """Raise the ApiError for a nonzero code."""
     if error_code:
         raise error_for_code(error_code)(message)

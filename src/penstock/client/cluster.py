@@ -1,8 +1,8 @@
-"""`Cluster`: what Penstock's own Kafka clients ask of a cluster, in plain calls that wait for the answer.
+"""`Cluster`: the requests of Penstock's own Kafka clients, as plain blocking calls.
 
-Every call finds the right broker, and asks again while leaders or coordinators move or brokers are away,
-until `default.api.timeout.ms`. Works with Apache Kafka from 2.8 on, and with whatever speaks its protocol.
-One thread owns a Cluster; it is not for use across a fork.
+Every call finds the right broker, and retries while leaders or coordinators move or brokers are down, until
+`default.api.timeout.ms`. Works with Apache Kafka since 2.8, and with anything that speaks its protocol. One
+thread owns a Cluster; it must not be used across a fork.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from penstock.wire.codec import Message
 TopicPartition = tuple[str, int]
 
 EARLIEST, LATEST = -2, -1
-_BY_NAME_COMMIT, _BY_NAME_OFFSETS = 9, 9  # the newest versions that name topics by name
-_SAME_EPOCH_END = 4  # KIP-890 has every end of a transaction begin a new epoch
+_BY_NAME_COMMIT, _BY_NAME_OFFSETS = 9, 9  # the newest versions that identify topics by name
+_SAME_EPOCH_END = 4  # with KIP-890 every end of a transaction starts a new epoch
 _NO_OFFSET = -1
 
 
@@ -46,7 +46,7 @@ class Cluster:
     def __init__(self, settings: ClientSettings, *, brokers: Brokers | None = None) -> None:
         self.settings = settings
         self._brokers = brokers if brokers is not None else Brokers(settings)
-        self._replicas: dict[TopicPartition, int] = {}  # where the leader sends a reader of our rack
+        self._replicas: dict[TopicPartition, int] = {}  # the follower in our rack that the leader named
 
     def __enter__(self) -> Cluster:
         return self
@@ -60,7 +60,7 @@ class Cluster:
         self._brokers.close()
 
     def id(self) -> str | None:
-        """The cluster's own id; None from brokers that do not report it."""
+        """The cluster's id; None if brokers do not report it."""
         self._brokers.retry("asking for the cluster's id", lambda: self._brokers.metadata([]))
         return self._brokers.cluster_id
 
@@ -72,7 +72,7 @@ class Cluster:
     # ---- topics ----
 
     def topics(self, *, internal: bool = False) -> frozenset[str]:
-        """The names of all topics; without Kafka's own unless they are asked for."""
+        """The names of all topics; without Kafka's internal ones unless requested."""
         found = self._brokers.retry("listing the topics", lambda: self._brokers.metadata(None))
         return frozenset(name for name, info in found.items() if internal or not info.is_internal)
 
@@ -84,7 +84,7 @@ class Cluster:
         return self._brokers.retry(f"looking up {', '.join(names)}", lambda: self._brokers.metadata(names))
 
     def remembered(self, topic: str) -> TopicInfo | None:
-        """A topic as the last answer had it, which a retry of another request may have asked for."""
+        """A topic from the latest response, which a retry of another request may have refreshed."""
         return self._brokers.remembered(topic)
 
     def create_topic(
@@ -96,7 +96,9 @@ class Cluster:
         *,
         replication_factor: int = -1,
     ) -> bool:
-        """Create a topic and wait for its leaders. False if it was there, which only `if_absent` allows."""
+        """Create a topic and wait for its leaders. Returns False if it existed, which is an error without
+        `if_absent`.
+        """
         settings = self.settings
         topic = Message(
             name=name,
@@ -114,7 +116,7 @@ class Cluster:
             again, asked = asked, True
             answer = connection.request(ApiKey.CREATE_TOPICS, request).topics[0]
             if answer.error_code == TopicAlreadyExists.code and (if_absent or again):
-                # After a lost answer it may be our own request that has created it.
+                # After a lost response our own request may have created it.
                 return again and not if_absent
             check(answer.error_code, answer.error_message or f"topic {name}")
             return True
@@ -133,9 +135,10 @@ class Cluster:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], isolation: int | None = None
     ) -> dict[TopicPartition, int | None]:
-        """For each partition the offset of EARLIEST, LATEST, or the first record not before a time (ms).
+        """The offset of each partition for EARLIEST, LATEST, or the first record at or after a timestamp
+        (ms).
 
-        None where no record is that young. LATEST is the high watermark, or with read_committed the last
+        None if there is no such record. LATEST is the high watermark, or with `read_committed` the last
         stable offset.
         """
         level = self.settings.isolation if isolation is None else isolation
@@ -177,7 +180,7 @@ class Cluster:
         return found
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Store the offsets of a group that has no members: what a reader with its own assignment does."""
+        """Store the offsets of a group without members, as a consumer with manual assignment does."""
         if not offsets:
             return
         topics: dict[str, list[Message]] = {}
@@ -208,7 +211,7 @@ class Cluster:
         self._brokers.retry(f"committing offsets of group {group}", ask)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The committed offset of each partition, None where the group has none."""
+        """The committed offset of each partition, None if the group has none."""
         wanted = list(dict.fromkeys(partitions))
         topics: dict[str, list[int]] = {}
         for topic, partition in wanted:
@@ -234,14 +237,15 @@ class Cluster:
         return self._brokers.retry(f"reading the offsets of group {group}", ask) if wanted else {}
 
     def end_transaction(self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> None:
-        """Commit or abort what another process wrote: who knows the producer's id and epoch may end it."""
+        """Commit or abort a transaction of another process, given the producer's id and epoch."""
         request = Message(
             transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
         )
 
         def ask() -> None:
             coordinator = self._brokers.coordinator(transactional_id, transactional=True)
-            # Up to here ending twice, as after a lost answer, is the same as once; later the epoch continues.
+            # Up to these versions ending twice, as after a lost response, is the same as once; later the
+            # epoch increases.
             answer = coordinator.request(ApiKey.END_TXN, request, at_most=_SAME_EPOCH_END)
             check(answer.error_code, f"transactional id {transactional_id}")
 
@@ -260,7 +264,7 @@ class Cluster:
         max_wait_ms: int | None = None,
         isolation: int | None = None,
     ) -> FetchedBytes:
-        """Record batches from `offset` on; empty after `max_wait_ms` without any."""
+        """Record batches from `offset` on; empty if there are none within `max_wait_ms`."""
         return self.start_fetch(
             topic,
             partition,
@@ -282,7 +286,7 @@ class Cluster:
         max_wait_ms: int | None = None,
         isolation: int | None = None,
     ) -> PendingFetch:
-        """Send the request of a `fetch` now and take its answer later."""
+        """Send the request of a `fetch` now and take its response later."""
         settings = self.settings
         query = FetchQuery(
             topic,
@@ -297,11 +301,11 @@ class Cluster:
         try:
             pending.send()
         except (ConnectionFailed, ApiError):
-            pass  # result() asks again, and fails if that does not help
+            pass  # result() retries, and fails if that does not help
         return pending
 
     def _send_fetch(self, query: FetchQuery) -> tuple[Connection, int, int]:
-        """The connection on which the request was sent, its number there, its version."""
+        """The connection on which the request was sent, its number there, and its version."""
         info, leader = self._brokers.leader(query.topic, query.partition)
         node_id = self._replicas.get((query.topic, query.partition), leader)
         connection = self._brokers.broker(node_id, FETCH)
@@ -311,12 +315,12 @@ class Cluster:
         return connection, connection.send(ApiKey.FETCH, version, body), version
 
     def _fetched(self, query: FetchQuery, answer: FetchAnswer) -> FetchedBytes | None:
-        """The answer in the caller's terms; None: ask again, at the replica that the leader named."""
+        """The response for the caller; None: ask again, at the replica that the leader named."""
         name = f"{query.topic}-{query.partition}"
         place = (query.topic, query.partition)
         error: ApiError | None = None
         if answer.error_code:
-            # A follower may be behind or no replica any more: only the leader's word counts.
+            # A follower may be behind or no longer a replica: only the leader's response counts.
             if self._replicas.pop(place, None) is not None:
                 return None
             error = error_for_code(answer.error_code)(name)
@@ -337,7 +341,7 @@ class Cluster:
 
 
 class PendingFetch:
-    """A fetch that was asked for. Take its `result`, or `drop` it."""
+    """A fetch in flight. Take its `result`, or `drop` it."""
 
     def __init__(self, cluster: Cluster, query: FetchQuery) -> None:
         self._cluster = cluster
@@ -348,14 +352,14 @@ class PendingFetch:
         self._sent = self._cluster._send_fetch(self._query)
 
     def result(self) -> FetchedBytes:
-        """The answer, asked for again as often as needed."""
+        """The response, with as many retries as needed."""
         query = self._query
         return self._cluster._brokers.retry(
             f"reading {query.topic}-{query.partition} from offset {query.offset}", self._take
         )
 
     def drop(self) -> None:
-        """The answer is not wanted any more."""
+        """Discard the response."""
         if self._sent is not None:
             connection, ticket, _ = self._sent
             connection.drop(ticket)

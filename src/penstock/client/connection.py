@@ -1,8 +1,8 @@
-"""One connection to one broker: TLS, SASL, frames, versions, requests and their answers.
+"""One connection to one broker: TLS, SASL, frames, versions, requests and responses.
 
-A request is sent and its answer taken in two steps, so that a reader can ask for the next records while it
-works on the last. Every failure of the socket is a `ConnectionFailed` that names the address; after one the
-connection is of no more use. For one thread.
+Sending a request and taking its response are two steps, so that a reader can request the next records while
+it processes the last ones. Every failure of the socket is a `ConnectionFailed` that names the address; after
+it the connection cannot be used any more. For one thread.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from penstock.wire.frame import request_frame, response_start
 _INT32 = struct.Struct(">i")
 _LARGEST_ANSWER = 2**31 - 1
 _CHUNK = 1 << 20
-_SESSION_PART = 0.85  # of the time that a broker gives an authenticated connection
+_SESSION_PART = 0.85  # part of the session lifetime that a broker gives an authenticated connection
 
 
 class Connection:
-    """A connection that is ready for requests: who is who is settled, and its broker's versions are known."""
+    """A connection that is ready for requests: authenticated, and with known API versions."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
         self.address = format_address(host, port)
@@ -64,11 +64,11 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """Whether new requests can be sent: it is open, and its login has not expired."""
+        """Whether new requests can be sent: the connection is open, and its login has not expired."""
         return self._open and time.monotonic() < self._expires
 
     def fileno(self) -> int:
-        """Of its socket, for `select`: whether an answer begins to arrive."""
+        """The socket's, for `select`: readable when a response begins to arrive."""
         return self._socket.fileno()
 
     def close(self) -> None:
@@ -108,18 +108,20 @@ class Connection:
             if mechanism.done:
                 break
         if answer.session_lifetime_ms > 0:
-            # KIP-368: after that the broker closes it; another connection is made in good time.
+            # KIP-368: the broker closes the connection after that time, so another one is opened earlier.
             self._expires = time.monotonic() + answer.session_lifetime_ms * _SESSION_PART / 1000
 
     def _ask_versions(self) -> None:
-        # Version 0 is what every broker knows, whatever else it serves.
+        # Every broker knows version 0.
         answer = self._exchange(ApiKey.API_VERSIONS, 0, Message())
         if answer.error_code:
             raise error_for_code(answer.error_code)(f"the broker at {self.address} refused ApiVersions")
         self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
     def version(self, api: ApiKey, at_most: int = 32767) -> int:
-        """The newest version that the broker and this client know; UnsupportedVersion if there is none."""
+        """The newest version that the broker and this client support. Raises UnsupportedVersion if there is
+        none.
+        """
         lowest, highest = self._versions.get(api, (0, -1))
         known = valid_versions(api)
         version = min(highest, known[-1], at_most)
@@ -133,7 +135,7 @@ class Connection:
         return version
 
     def request(self, api: ApiKey, message: Message, *, at_most: int = 32767) -> Message:
-        """The answer to `message`."""
+        """Send `message` and return the response."""
         return self._exchange(api, self.version(api, at_most), message)
 
     def _exchange(self, api: ApiKey, version: int, message: Message) -> Message:
@@ -145,7 +147,7 @@ class Connection:
             raise self._failed(f"did not answer as a Kafka broker does: {error}") from error
 
     def send(self, api: ApiKey, version: int, body: bytes) -> int:
-        """Send one request. The number that is returned gets its answer, or drops it."""
+        """Send one request. Returns a number with which to `receive` or `drop` the response."""
         self._correlation_id = ticket = (self._correlation_id + 1) & 0x7FFFFFFF
         try:
             self._socket.settimeout(self._timeout_ms / 1000)
@@ -156,7 +158,9 @@ class Connection:
         return ticket
 
     def receive(self, ticket: int, timeout_ms: int) -> bytearray:
-        """The answer to the request of that number, its header included; others' are kept for them."""
+        """The response to the request with that number, including its header. Responses to other requests are
+        kept.
+        """
         try:
             self._socket.settimeout(timeout_ms / 1000)
             while (answer := self._waiting[ticket]) is None:
@@ -169,14 +173,14 @@ class Connection:
         return answer
 
     def drop(self, ticket: int) -> None:
-        """Nobody wants that answer any more."""
+        """Discard the response to that request."""
         if self._waiting.get(ticket) is not None:
             del self._waiting[ticket]
         elif ticket in self._waiting:
             self._dropped.add(ticket)
 
     def _take(self) -> None:
-        """The next answer on the connection, to whichever request."""
+        """Read the next response on the connection, whichever request it belongs to."""
         (length,) = _INT32.unpack(self._read(4))
         if not 4 <= length <= _LARGEST_ANSWER:
             raise self._failed(f"did not answer as a Kafka broker does: a frame of {length} bytes")
@@ -202,7 +206,7 @@ class Connection:
                     have += size
             if have == count:
                 return data
-            # The length is believed only after a first part has come.
+            # Do not allocate for the whole length before a first part has arrived.
             grown = bytearray(count)
             grown[:have] = data
             data = grown

@@ -1,4 +1,4 @@
-"""What the client raises, as types; an answer with a Kafka error code is an `ApiError` of `penstock.errors`.
+"""Errors of the client.
 
 PenstockError
 └── ClientError
@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 
 
 class ClientError(PenstockError):
-    """The root of what the client itself raises."""
+    """The base class of the client's own errors."""
 
 
 class BadClientSetting(ClientError):
@@ -23,16 +23,16 @@ class BadClientSetting(ClientError):
 
 
 class ConnectionFailed(ClientError):
-    """A broker cannot be reached, or the connection to it broke; another try may go better."""
+    """A broker cannot be reached, or the connection broke. Retriable."""
 
 
 class TlsFailed(ClientError):
-    """The TLS handshake failed; trying again cannot help."""
+    """The TLS handshake failed. Not retriable."""
 
 
 class AuthenticationFailed(ClientError):
-    """SASL failed: the name, the password or the mechanism is not what the broker knows."""
+    """SASL failed: the broker rejected the user, the password or the mechanism."""
 
 
 class ClusterTimeout(ClientError):
-    """What was asked did not succeed within `default.api.timeout.ms`."""
+    """An operation did not succeed within `default.api.timeout.ms`."""

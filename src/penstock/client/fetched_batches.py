@@ -1,7 +1,7 @@
-"""Fetched bytes as a list of record batches that an application may see: pure, headers only.
+"""Fetched bytes as a list of the record batches that an application may see. Pure, reads headers only.
 
-Control batches and, with read_committed, the batches of aborted transactions are left out here, so that what
-comes after knows nothing of transactions. Each batch that is kept was checked against its CRC.
+Leaves out control batches and, with `read_committed`, the batches of aborted transactions, so that later code
+need not know about transactions. The CRC of each returned batch was verified.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 class Batch(NamedTuple):
-    """Where a batch's records lie in the data, packed with `codec`, and what its header adds to them."""
+    """The position of a batch's records in the data, their codec, and what its header adds to them."""
 
     start: int
     end: int
@@ -39,12 +39,12 @@ class Batch(NamedTuple):
     records: int
     base_offset: int
     base_timestamp: int
-    """The time of every record if `log_append_time`, else what the records' deltas are added to."""
+    """The timestamp of every record if `log_append_time`, else the base of the records' deltas."""
     log_append_time: bool
 
 
 class Scan(NamedTuple):
-    """The batches with records to show, and the offset after the last whole batch, shown or not."""
+    """The batches with visible records, and the offset after the last complete batch, visible or not."""
 
     batches: list[Batch]
     next_offset: int
@@ -61,8 +61,8 @@ def scan(
 ) -> Scan:
     """The batches in `data` that may hold records from `offset` to before `end`.
 
-    `aborted` are (producer id, first offset) pairs as a broker gives them with those bytes. A batch that is
-    cut short at the end of the data does not exist yet. CorruptMessage names the batch that is damaged.
+    `aborted` are (producer id, first offset) pairs from the fetch response. An incomplete batch at the end of
+    the data is ignored. CorruptMessage names the damaged batch.
     """
     batches: list[Batch] = []
     pos, stop = 0, len(data)
@@ -120,7 +120,7 @@ def scan(
 def _is_abort(data: memoryview, pos: int, base_offset: int) -> bool:
     for record in iter_records(data, pos):
         return parse_control(record)[0] == "abort"
-    return False  # compaction has taken the marker
+    return False  # compaction has removed the marker
 
 
 def _other_magic(magic: int, offset: int) -> UnsupportedForMessageFormat | CorruptMessage:

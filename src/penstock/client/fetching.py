@@ -1,4 +1,4 @@
-"""Fetch for one partition on the wire: the request, and the answer without a copy of its records."""
+"""Encodes a Fetch request for one partition, and decodes its response without copying the records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.wire.codec import Message, encode_request
 from penstock.wire.frame import response_start
 from penstock.wire.primitives import INT16, INT32, ZERO_UUID, skip_tags, uvarint
 
-NAMES_AT_MOST = 12  # later versions know topics by their ids only
+NAMES_AT_MOST = 12  # later versions identify topics by id only
 
 _PARTITION = struct.Struct(">ihqq")
 _ABORTED = struct.Struct(">qq")
@@ -21,11 +21,11 @@ _INT64 = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class FetchedBytes:
-    """What a broker answered for one partition. Offsets are -1 where it did not say.
+    """A broker's response for one partition. Offsets are -1 if the broker did not report them.
 
-    `error` is None, or OffsetOutOfRange: everything else is retried or raised. `aborted` are pairs of a
-    producer id and the first offset of its aborted transaction. `data` is whole batches and perhaps a part of
-    one more; it may hold records before the offset that was asked for.
+    `error` is None or OffsetOutOfRange: other errors are retried or raised. `aborted` are pairs of a producer
+    id and the first offset of its aborted transaction. `data` is complete batches and possibly a part of one
+    more; it may hold records before the requested offset.
     """
 
     error: ApiError | None
@@ -38,7 +38,7 @@ class FetchedBytes:
 
 @dataclass(frozen=True, slots=True)
 class FetchQuery:
-    """What to ask for."""
+    """The fields of a Fetch request."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class FetchQuery:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """One partition's answer as it is on the wire."""
+    """The response for one partition, as on the wire."""
 
     error_code: int
     high_watermark: int
@@ -63,7 +63,7 @@ class FetchAnswer:
 
 
 def encode_fetch(version: int, query: FetchQuery, topic_id: UUID, leader_epoch: int, rack: str) -> bytes:
-    """A request outside of any session: one that is asked once needs no memory at the broker."""
+    """A request without a fetch session: for a single fetch the broker need not keep any state."""
     partition = Message(
         partition=query.partition,
         current_leader_epoch=leader_epoch,
@@ -89,7 +89,7 @@ def encode_fetch(version: int, query: FetchQuery, topic_id: UUID, leader_epoch: 
 
 
 def decode_fetch(version: int, frame: bytearray, topic: str) -> FetchAnswer:
-    """The one partition of an answer to `encode_fetch`; WireError when the bytes are not one."""
+    """The one partition of a response to `encode_fetch`. Raises WireError for malformed bytes."""
     try:
         return _decode(version, frame, topic)
     except (struct.error, IndexError):
@@ -161,5 +161,5 @@ def _length16(frame: bytearray, pos: int, flexible: bool) -> tuple[int, int]:
 
 
 def version_limit(topic_id: UUID) -> int:
-    """The newest version that can name this topic: a cluster older than 2.8 gives topics no ids."""
+    """The newest version that can identify this topic: a cluster older than 2.8 gives topics no ids."""
     return 32767 if topic_id != ZERO_UUID else NAMES_AT_MOST

@@ -1,4 +1,4 @@
-"""What a client may ask about groups beyond offsets: which there are, and what was noted at a commit."""
+"""Requests about groups beyond offsets: their list, and the metadata of commits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.client.cluster import Cluster, TopicPartition
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
-_BY_NAME = 9  # the newest version of OffsetFetch that names topics by name
+_BY_NAME = 9  # the newest version of OffsetFetch that identifies topics by name
 
 
 class GroupListing(NamedTuple):
-    """`state` is empty where the broker is older than Kafka 2.6 and does not report it."""
+    """`state` is empty if the broker is older than Kafka 2.6 and does not report it."""
 
     protocol_type: str
     state: str
@@ -52,7 +52,7 @@ def describe_groups(cluster: Cluster) -> dict[str, GroupListing]:
 def committed_metadata(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, str]:
-    """The text that was committed with each partition's offset, for those that have an offset."""
+    """The metadata committed with each partition's offset, for partitions that have an offset."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -68,7 +68,7 @@ def all_committed(cluster: Cluster, group: str) -> dict[TopicPartition, Committe
 def _fetch_offsets(
     cluster: Cluster, group: str, asked: list[Message] | None
 ) -> dict[TopicPartition, Committed]:
-    """Of the partitions that are asked for, None for all of them."""
+    """For the given partitions, or all of them if None."""
     brokers = cluster._brokers
 
     def ask() -> dict[TopicPartition, Committed]:

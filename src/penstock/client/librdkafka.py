@@ -1,9 +1,10 @@
-"""Settings for confluent-kafka's clients, with a login that librdkafka does not have built in.
+"""Settings for confluent-kafka's clients, including logins that librdkafka does not have built in.
 
-librdkafka gets its OAUTHBEARER tokens from `penstock.client.oauth`, by a callback. All other settings pass.
+librdkafka gets its OAUTHBEARER tokens from `penstock.client.oauth` through a callback. All other settings are
+passed on.
 
-librdkafka tries again after a failed login or TLS handshake, and ends with a timeout that does not name it:
-`first_metadata` gives up on the first, and names it.
+librdkafka retries after a failed login or TLS handshake, and ends with a timeout that does not mention it:
+`first_metadata` stops at the first failure and reports it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NOISE = re.compile(r"^\S+/(?:bootstrap|\d+): | \(after \d+ms in state .*\)$|ipv
 
 
 def own_words(error: KafkaError) -> str:
-    """The broker's or librdkafka's own words, without librdkafka's prefixes and states."""
+    """The message of the broker or of librdkafka, without librdkafka's prefixes and states."""
     text = _NOISE.sub("", error.str() or error.name())
     for prefix in ("Local: ", "Broker: "):
         text = text.removeprefix(prefix)
@@ -43,8 +44,8 @@ def own_words(error: KafkaError) -> str:
 
 
 def refusal(error: KafkaError | None, where: str) -> AuthenticationFailed | TlsFailed | None:
-    """A login or a handshake that failed, with what to look at; None for every other error."""
-    # A connection that a stopping broker closes in the middle of a login has this reason.
+    """A failed login or TLS handshake, with what to check; None for every other error."""
+    # A connection that a stopping broker closes during a login has this reason.
     if error is None or "Broker transport failure" in error.str():
         return None
     if error.code() == error._AUTHENTICATION:
@@ -62,8 +63,9 @@ def refusal(error: KafkaError | None, where: str) -> AuthenticationFailed | TlsF
 
 
 def refused_for_good(error: KafkaError | None, where: str) -> AuthenticationFailed | None:
-    """A refused login: another attempt cannot help. Of a handshake one cannot know: a stopping broker ends
-    it, too."""
+    """Whether the login was rejected, so that a retry cannot help. A failed handshake may succeed later: a
+    stopping broker ends it, too.
+    """
     found = refusal(error, where)
     return found if isinstance(found, AuthenticationFailed) else None
 
@@ -75,10 +77,10 @@ def first_metadata(
     where: str,
     topic: str | None = None,
 ) -> Any:
-    """`list_topics`. AuthenticationFailed as soon as librdkafka knows; at the end of the time TlsFailed, or
-    KafkaException.
+    """`list_topics`. Raises AuthenticationFailed as soon as librdkafka reports it, and TlsFailed or
+    KafkaException after the timeout.
 
-    `last_error` returns what the client's error_cb was called with.
+    `last_error` returns the last argument of the client's error_cb.
     """
     from confluent_kafka import KafkaException
 
@@ -86,7 +88,7 @@ def first_metadata(
     patience = min(timeout, _LOGIN_SECONDS)
     while True:
         try:
-            return client.list_topics(topic, patience)  # None is every topic
+            return client.list_topics(topic, patience)  # None means every topic
         except KafkaException as error:
             client.poll(0)  # error_cb is only called from poll
             patience = deadline - time.monotonic()
@@ -99,9 +101,9 @@ def first_metadata(
 
 
 def with_login(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same settings; those of OAUTHBEARER and AWS_MSK_IAM as a callback that has the token.
+    """The settings, with OAUTHBEARER and AWS_MSK_IAM replaced by a callback that gets tokens.
 
-    BadClientSetting where they do not say where tokens come from.
+    Raises BadClientSetting if the settings do not say where tokens come from.
     """
     mechanism = next((str(settings[name]).upper() for name in _MECHANISM if name in settings), "")
     if mechanism not in TOKEN_MECHANISMS or "oauth_cb" in settings:
@@ -113,7 +115,7 @@ def with_login(settings: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in settings.items()
         if not name.startswith(_OURS) and name not in ("sasl.jaas.config", *_MECHANISM)
     }
-    # AWS's brokers take the signed request as a bearer token.
+    # AWS's brokers accept the signed request as a bearer token.
     return {**kept, "sasl.mechanisms": OAUTHBEARER, "oauth_cb": _callback(source)}
 
 

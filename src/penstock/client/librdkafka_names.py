@@ -1,9 +1,9 @@
-"""A Java client's settings in librdkafka's names.
+"""Translates settings from the names of Kafka's Java clients to those of librdkafka.
 
-Scripts for Spark's own Kafka sink, configurations of Connect and client files name settings as Kafka's Java
-clients do (`buffer.memory`, `sasl.jaas.config`); librdkafka is what runs here. Most names are the same there;
-what differs is translated, what has no counterpart is refused with its reason, and librdkafka's own names
-pass as they are: a name that neither knows is refused when the producer is made.
+Programs for Spark's own Kafka sink, Connect configurations and client files use the names of Kafka's Java
+clients (`buffer.memory`, `sasl.jaas.config`), but librdkafka runs here. Most names are the same; different
+ones are translated, those without a counterpart are rejected with the reason, and librdkafka's own names are
+passed on. A name that neither knows is rejected when the producer is created.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REFUSED = {
     "group.id": "it belongs to readers",
 }
 
-# How the Java client does a thing, where the one way that librdkafka has is as good.
+# How the Java client does something for which librdkafka has one way that is as good.
 _WITHOUT_EFFECT = frozenset({
     "auto.include.jmx.reporter", "enable.metrics.push", "metadata.recovery.rebootstrap.trigger.ms",
     "metadata.max.idle.ms", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
@@ -53,7 +53,7 @@ _WITHOUT_EFFECT = frozenset({
 })  # fmt: skip
 
 _OWN = frozenset({"max.block.ms", "default.api.timeout.ms", "buffer.memory"})
-"""Settings that the sink itself obeys: how long to wait for a cluster, how much to hold."""
+"""Settings that the sink itself implements: how long to wait for a cluster, how much to buffer."""
 
 _PARTITIONERS = {
     "org.apache.kafka.clients.producer.internals.defaultpartitioner": KEY_PARTITIONER,
@@ -66,7 +66,7 @@ _TOKEN_HANDLERS = (
     "OAuthBearerLoginCallbackHandler",
     "IAMClientCallbackHandler",
 )
-"""What Java's clients need for OAUTHBEARER and AWS MSK IAM, and what is built in here."""
+"""Settings that Java's clients need for OAUTHBEARER and AWS MSK IAM, and that are built in here."""
 _JAAS = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
 _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 _PEM_HELP = (
@@ -77,7 +77,7 @@ _PEM_HELP = (
 
 
 def translate(settings: Mapping[str, str]) -> Translated:
-    """Java's names in, librdkafka's out; BadClientSetting for what cannot be said to librdkafka."""
+    """From Java's names to librdkafka's. Raises BadClientSetting if librdkafka has no equivalent."""
     out: Translated = {}
     for name, value in settings.items():
         if name in _REFUSED:
@@ -93,7 +93,7 @@ def translate(settings: Mapping[str, str]) -> Translated:
 def _jaas(value: str, settings: Mapping[str, str], out: Translated) -> None:
     parsed = _JAAS.fullmatch(value)
     if parsed is not None and parsed[1].endswith(_TOKEN_MODULES):
-        out["sasl.jaas.config"] = value  # for `penstock.client.librdkafka`, which has the tokens
+        out["sasl.jaas.config"] = value  # for `penstock.client.librdkafka`, which gets the tokens
         return
     if parsed is None or not parsed[1].endswith(_LOGIN_MODULES):
         raise BadClientSetting(
@@ -133,7 +133,7 @@ def _key_store(value: str, settings: Mapping[str, str], out: Translated) -> None
         out["ssl.keystore.location"] = value
         return
     _refuse_jks(value, "keystore", settings)
-    # One file with the key and its certificates, as KIP-651 has it.
+    # One file with the key and its certificates, as in KIP-651.
     out["ssl.certificate.location"] = out["ssl.key.location"] = value
 
 
@@ -143,7 +143,7 @@ def _refuse_jks(value: str, which: str, settings: Mapping[str, str]) -> None:
 
 
 def _host_check(value: str, settings: Mapping[str, str], out: Translated) -> None:
-    # Java switches the check off with an empty text, librdkafka with a word.
+    # Java disables the check with an empty text, librdkafka with a word.
     out["ssl.endpoint.identification.algorithm"] = value.strip() or "none"
 
 
@@ -166,7 +166,7 @@ def _callback_handler(name: str) -> Callable[[str, Mapping[str, str], Translated
 
 
 def _ignore(value: str, settings: Mapping[str, str], out: Translated) -> None:
-    """Said by another setting."""
+    """Covered by another setting."""
 
 
 _SPECIAL: dict[str, Callable[[str, Mapping[str, str], Translated], None]] = {

@@ -1,8 +1,7 @@
 """Tokens for SASL OAUTHBEARER: from a file, an OAuth 2.0 token endpoint, or AWS's signer for MSK IAM.
 
-`token_source` reads the settings, under the names of Java or librdkafka. A source can be sent to another
-machine; `current` asks it there and keeps the token until most of its life is over, for all connections of a
-process.
+`token_source` reads the settings, with Java's or librdkafka's names. A source can be sent to another machine;
+`current` gets the token there and caches it for most of its lifetime, for all connections of the process.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LARGEST_ANSWER = 1 << 20
 _TIMEOUT_SECONDS = 10.0
 _LIFE_PART = 0.8
 _UNKNOWN_LIFE_SECONDS = 300.0
-"""Of a token that does not say when it ends."""
+"""For a token without an expiry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +50,14 @@ class TokenSource(Protocol):
 
     @property
     def extensions(self) -> tuple[tuple[str, str], ...]:
-        """SASL extensions (RFC 7628) that are sent along."""
+        """The SASL extensions (RFC 7628) to send."""
 
     def fetch(self) -> Token: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FileTokens:
-    """A file that has one token and that somebody else keeps fresh."""
+    """A file with one token that another program keeps up to date."""
 
     path: str
     extensions: tuple[tuple[str, str], ...] = ()
@@ -82,7 +81,7 @@ class EndpointTokens:
     client_secret: str = field(repr=False)
     scope: str = ""
     ca: str | None = field(default=None, repr=False)
-    """PEM text; None trusts the authorities of the machine."""
+    """PEM text; None trusts the system's authorities."""
     extensions: tuple[tuple[str, str], ...] = ()
 
     def fetch(self) -> Token:
@@ -141,7 +140,7 @@ class MskIamTokens:
                 made = signer.generate_auth_token_from_profile(self.region, self.profile)
             else:
                 made = signer.generate_auth_token(self.region)
-        except Exception as error:  # the signer's libraries have no common error
+        except Exception as error:  # the signer's libraries have no common base class of errors
             first = str(error).strip().partition("\n")[0]
             raise AuthenticationFailed(f"AWS's signer has no token for MSK: {first}") from error
         value, expires_ms = made
@@ -149,7 +148,7 @@ class MskIamTokens:
 
 
 def token_source(settings: Mapping[str, str], mechanism: str, jaas: Mapping[str, str]) -> TokenSource:
-    """BadClientSetting where the settings do not say where tokens come from."""
+    """Raises BadClientSetting if the settings do not say where tokens come from."""
     if mechanism == AWS_MSK_IAM:
         return MskIamTokens(
             _region(settings, jaas),
@@ -187,21 +186,21 @@ _fetching = threading.Lock()
 
 
 def current(source: TokenSource) -> Token:
-    """A token with time left; fetched again when most of its life is over. For any thread."""
+    """A token that is still valid for a while; fetched again after most of its lifetime. For any thread."""
     with _fetching:
         found = _cached.get(source)
         if found is not None and time.monotonic() < found[0]:
             return found[1]
         token = source.fetch()
         left = max(0.0, token.expires - time.time())
-        # A file may be replaced at any time before its token ends, so it is read for each login.
+        # The file may be replaced at any time before its token expires, so it is read for each login.
         keep = 0.0 if isinstance(source, FileTokens) else left * _LIFE_PART
         _cached[source] = (time.monotonic() + keep, token)
         return token
 
 
 def forget(source: TokenSource, token: Token) -> None:
-    """The broker has refused it: the next login gets another."""
+    """The broker has rejected the token: the next login gets a new one."""
     with _fetching:
         if source in _cached and _cached[source][1] == token:
             del _cached[source]
@@ -214,7 +213,7 @@ def _token(value: object, expires: float | None, where: str) -> Token:
 
 
 def _expiry(value: str) -> float | None:
-    """The claim `exp` of a JWT. It is not checked here: whoever gets the token does that."""
+    """The claim `exp` of a JWT. The signature is not verified here; that is up to the broker."""
     parts = value.split(".")
     if len(parts) != 3:
         return None
@@ -226,7 +225,7 @@ def _expiry(value: str) -> float | None:
 
 
 def _reason(body: bytes) -> str:
-    """What RFC 6749 (5.2) lets an endpoint say; nothing else of the answer is shown."""
+    """The error fields that RFC 6749 (5.2) defines; nothing else of the response is shown."""
     try:
         fields = json.loads(body)
         words = [str(fields[name])[:200] for name in ("error", "error_description") if fields.get(name)]

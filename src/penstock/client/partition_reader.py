@@ -1,7 +1,7 @@
-"""Many partitions read at once: one fetch in flight at each leader, answers as they arrive.
+"""Reads many partitions at once: one fetch in flight at each leader, responses as they arrive.
 
-The reader holds positions and moves none: whoever takes an answer says where to continue (`seek`). A
-partition whose leader moves or is away is asked for again; the others are not held up.
+The reader keeps the positions but does not advance them: the caller says where to continue (`seek`). It
+retries partitions whose leader moves or is down, without delaying the others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PartitionReader:
         self.positions[place] = offset
 
     def close(self) -> None:
-        """Drop what was asked for."""
+        """Discard the responses in flight."""
         for asked in self._asked.values():
             asked.connection.drop(asked.ticket)
         self._asked.clear()
@@ -65,7 +65,9 @@ class PartitionReader:
     # Asking
 
     def request(self) -> None:
-        """Ask every leader that owes no answer for its partitions; ConnectionFailed if none can be asked."""
+        """Send a request to every leader without one in flight. Raises ConnectionFailed if none can be
+        reached.
+        """
         now = time.monotonic()
         waiting = {place for asked in self._asked.values() for place in asked.offsets}
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -79,7 +81,7 @@ class PartitionReader:
                 if isinstance(error, ApiError) and not error.retriable:
                     raise
                 trouble = error
-                # A topic that is gone would otherwise cost a question for its metadata each time.
+                # A deleted topic would otherwise cost a metadata request each time.
                 self._not_before[place] = now + (
                     _RETRY_SECONDS if isinstance(error, ConnectionFailed) else _MISSING_SECONDS
                 )
@@ -98,7 +100,9 @@ class PartitionReader:
             raise trouble
 
     def _rotated(self) -> list[TopicPartition]:
-        """A broker fills its answer in the order of the request: each partition comes first at times."""
+        """A broker fills its response in the order of the request, so each partition comes first now and
+        then.
+        """
         places = list(self.positions)
         if not places:
             return []
@@ -154,7 +158,7 @@ class PartitionReader:
     # Answers
 
     def poll(self, timeout: float) -> list[tuple[TopicPartition, FetchedBytes]]:
-        """Answers for positions that are still wanted, empty ones too; [] after `timeout` seconds."""
+        """Responses for current positions, including empty ones; [] after `timeout` seconds."""
         self.request()
         if not self._asked:
             time.sleep(min(timeout, _RETRY_SECONDS))
@@ -191,7 +195,7 @@ class PartitionReader:
             for one in each.partitions:
                 place = (name, one.partition_index)
                 if asked.offsets.get(place) != self.positions.get(place):
-                    continue  # it was moved or removed meanwhile
+                    continue  # it was moved or removed in the meantime
                 fetched = self._fetched(place, one)
                 if fetched is not None:
                     found.append((place, fetched))

@@ -1,14 +1,14 @@
-"""Which partition a key belongs to: the hash of Kafka's Java clients, for every writer.
+"""The partition of a key: the hash of Kafka's Java clients, for every producer here.
 
-Writers that hash differently put one key into two partitions, which breaks the order of its records and the
-compaction of tables. librdkafka's default (`consistent_random`, CRC32) is such a difference, so each of its
-producers here is made with `KEY_PARTITIONER`.
+Producers with different hashes put the same key into two partitions, which breaks the order of its records
+and the compaction of tables. librdkafka's default (`consistent_random`, CRC32) differs from Java's, so all
+librdkafka producers here are created with `KEY_PARTITIONER`.
 """
 
 from __future__ import annotations
 
 KEY_PARTITIONER = "murmur2_random"
-"""The value of librdkafka's `partitioner`: as Java's clients; a record without a key goes to any."""
+"""The value of librdkafka's `partitioner`: like Java's clients; records without a key go to any partition."""
 
 _SEED, _M, _MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 

@@ -1,7 +1,9 @@
-"""SASL of the client, without a socket: PLAIN (RFC 4616), SCRAM (RFC 5802, 7677), OAUTHBEARER (RFC 7628).
+"""The client's side of SASL, without a socket: PLAIN (RFC 4616), SCRAM (RFC 5802, 7677), OAUTHBEARER (RFC
+7628).
 
-A mechanism says its first message and answers each of the server's; `done` shows whether the server has shown
-what it must. SCRAM checks the server as well: one that does not know the password is not believed.
+A mechanism makes the first message and replies to each of the server's; `done` shows whether the server has
+proved what it must. SCRAM also authenticates the server: a server that does not know the password is
+rejected.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Mechanism(Protocol):
 
 
 def mechanism(security: Security, nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24)) -> Mechanism:
-    """The mechanism of these settings; `nonce` gives a text that was never used before."""
+    """The mechanism of these settings; `nonce` returns a new unique text at each call."""
     if security.tokens is not None:
         return OAuthBearer(security.tokens)
     if security.mechanism == "PLAIN":
@@ -50,7 +52,7 @@ class Plain:
 
 
 class OAuthBearer:
-    """One bearer token; what the broker has against it comes as a challenge."""
+    """One bearer token. The broker sends the reason for a rejection as a challenge."""
 
     name = "OAUTHBEARER"
 
@@ -74,7 +76,7 @@ class OAuthBearer:
         if self._refused:
             raise AuthenticationFailed("the broker refused the token")
         self._refused = True
-        return b"\x01"  # RFC 7628, 3.2.3: the error is acknowledged, and the broker fails the login
+        return b"\x01"  # RFC 7628, 3.2.3: acknowledge the error, then the broker fails the login
 
 
 class Scram:

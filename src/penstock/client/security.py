@@ -1,8 +1,8 @@
-"""How a connection is protected: `security.protocol`, TLS and SASL settings under Kafka's Java names.
+"""Connection security: `security.protocol`, TLS and SASL settings with Kafka's Java names.
 
-Certificates are PEM files or PEM text, as Kafka's clients take them since 2.7 (KIP-651); librdkafka's names
-for the files are understood too. Java's own stores (JKS, PKCS12) are not read: the error says how to make PEM
-of one.
+Certificates are PEM files or PEM text, as Kafka's clients accept them since 2.7 (KIP-651); librdkafka's names
+for the files work, too. Java's keystores (JKS, PKCS12) are not supported: the error says how to convert them
+to PEM.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PEM = "-----BEGIN "
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What `security.protocol` and the settings that belong to it say. Secrets do not show in its repr."""
+    """`security.protocol` and the settings that belong to it. Secrets are not in its repr."""
 
     protocol: str = "PLAINTEXT"
     ca: str | None = None
-    """PEM text of the certificates to trust; None trusts those of the machine."""
+    """PEM text of the certificates to trust; None trusts those of the system."""
     certificate: str | None = None
     """PEM text of the client's own certificate chain."""
     key: str | None = field(default=None, repr=False)
@@ -44,7 +44,7 @@ class Security:
     is_token: bool = False
     """`username` is the id of a delegation token (KIP-48), `password` its HMAC in base64."""
     tokens: TokenSource | None = None
-    """Of OAUTHBEARER, which AWS_MSK_IAM is, too."""
+    """For OAUTHBEARER, and for AWS_MSK_IAM, which uses it."""
 
     @property
     def tls(self) -> bool:
@@ -56,7 +56,7 @@ class Security:
 
     @classmethod
     def from_kafka(cls, settings: Mapping[str, str]) -> Security:
-        """Files are read here and now: what is returned can be sent to another machine."""
+        """Reads the files immediately, so that the result can be sent to another machine."""
         protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
             raise BadClientSetting(
@@ -97,7 +97,7 @@ class Security:
     def context(self) -> ssl.SSLContext:
         """The TLS context of these settings."""
         try:
-            # With `cadata` only those certificates are trusted, without it the machine's.
+            # With `cadata` only those certificates are trusted, without it the system's.
             context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=self.ca)
             context.check_hostname = self.check_hostname
             if self.tls_versions:
@@ -112,12 +112,12 @@ class Security:
         return context
 
     def _load_own(self, context: ssl.SSLContext, certificate: str, key: str) -> None:
-        # The library takes files only; this one is readable by its owner alone, and gone at once.
+        # The library only reads files; this one is readable by its owner alone and deleted at once.
         descriptor, path = tempfile.mkstemp(suffix=".pem")
         try:
             with os.fdopen(descriptor, "w") as file:
                 file.write(f"{key}\n{certificate}\n")
-            # A function, because without a password the library would ask at the terminal.
+            # A callback, because without a password the library would prompt on the terminal.
             context.load_cert_chain(path, password=lambda: self.key_password or "")
         finally:
             os.unlink(path)

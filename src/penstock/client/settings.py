@@ -1,8 +1,8 @@
-"""The client's settings, under Kafka's Java names, checked and with defaults.
+"""The client's settings: Kafka's Java names, validated, with defaults.
 
-`ClientSettings.from_kafka` takes what an application has: names that only producers, groups or other clients
-use are left alone, because one set of settings often serves several of them. The defaults are Kafka's, but
-for `max.partition.fetch.bytes`: one reader of one partition wants large answers.
+`ClientSettings.from_kafka` takes the settings of an application: names that only producers, consumer groups
+or other clients use are ignored, because one set of settings often serves several of them. The defaults are
+Kafka's, except `max.partition.fetch.bytes`: a reader of a single partition wants large responses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KAFKA_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How to reach a cluster and how to read from it. Times in milliseconds, sizes in bytes."""
+    """How to connect to a cluster and read from it. Times in milliseconds, sizes in bytes."""
 
     bootstrap: tuple[tuple[str, int], ...]
     client_id: str = "penstock"
@@ -44,7 +44,7 @@ class ClientSettings:
 
     @classmethod
     def from_kafka(cls, settings: Mapping[str, str]) -> ClientSettings:
-        """The settings of Kafka's names, e.g. {"bootstrap.servers": "kafka-1:9092,kafka-2:9092"}."""
+        """From settings with Kafka's names, e.g. {"bootstrap.servers": "kafka-1:9092,kafka-2:9092"}."""
         return cls(
             bootstrap=parse_bootstrap(settings.get("bootstrap.servers", "")),
             client_id=settings.get("client.id") or "penstock",
@@ -66,7 +66,7 @@ class ClientSettings:
 
     @property
     def fetch_bytes(self) -> int:
-        """How much to ask for at once when one partition is read."""
+        """How much to request at once when one partition is read."""
         return min(self.max_partition_fetch_bytes, self.fetch_max_bytes)
 
     @property
@@ -76,7 +76,7 @@ class ClientSettings:
 
 
 def kafka_names(client: Mapping[str, str]) -> dict[str, str]:
-    """Settings that may be in librdkafka's names, in Kafka's."""
+    """Settings with Kafka's names, from settings that may have librdkafka's names."""
     return {_KAFKA_NAMES.get(name, name): value for name, value in client.items()}
 
 
@@ -85,7 +85,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def parse_bootstrap(text: str) -> tuple[tuple[str, int], ...]:
-    """Hosts and ports of a `bootstrap.servers` list; the port is 9092 where it is left out."""
+    """The hosts and ports of a `bootstrap.servers` list. Default port: 9092."""
     found: list[tuple[str, int]] = []
     for word in text.split(","):
         address = word.strip().rpartition("://")[2]

@@ -1,4 +1,4 @@
-"""The plugin API: what a connector is written with.
+"""The plugin API for connectors.
 
     class MySource(SourceConnector):
         fields = (Field("path", doc="What to read."),)
@@ -66,7 +66,7 @@ TopicPartition = tuple[str, int]
 
 
 class OffsetsReader:
-    """What was committed for source partitions before this task began."""
+    """The offsets that were committed for source partitions before this task started."""
 
     def offset(self, partition: SourcePartition) -> dict[str, Any] | None:
         """The last committed offset of a source partition; None if there is none."""
@@ -77,19 +77,20 @@ class OffsetsReader:
 
 
 class Connector:
-    """One configured connector: checks its configuration and divides its work into tasks.
+    """A configured connector: validates its configuration and divides its work into tasks.
 
-    Runs in a process of its own for as long as that takes, and longer only if it overrides `changed`.
+    It runs in a separate process, which ends after the tasks are configured unless the connector overrides
+    `changed`.
     """
 
     version: ClassVar[str] = "0.1.0"
     fields: ClassVar[tuple[Field, ...]] = ()
     defaults: ClassVar[Mapping[str, str]] = {}
-    """Settings of every connector (`key.converter`, ...) with another default than the worker's."""
+    """Settings of every connector (`key.converter`, ...) whose default differs from the worker's."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other names for `connector.class`, such as the Java class whose settings this one takes."""
     poll_changes_seconds: ClassVar[float] = 10.0
-    """How often `changed` is asked."""
+    """The interval in which `changed` is called."""
 
     def __init__(self) -> None:
         self.config: dict[str, str] = {}
@@ -97,49 +98,55 @@ class Connector:
 
     @classmethod
     def validate(cls, config: Mapping[str, str]) -> dict[str, list[str]]:
-        """Problems that the fields alone do not show, by field; called when all fields are allowed."""
+        """Problems that the fields alone do not show, by field; called when all fields are valid."""
         return {}
 
     def start(self, config: Mapping[str, str]) -> None:
-        """Begin; `super().start(config)` fills `self.config` and `self.settings`."""
+        """Start the connector; `super().start(config)` sets `self.config` and `self.settings`."""
         self.config = dict(config)
         self.settings = parse(self.fields, config)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """The configuration of each task, at most `max_tasks`. By default one, with the connector's own."""
+        """The configurations of the tasks, at most `max_tasks`. Default: one task with the connector's
+        configuration.
+        """
         return [dict(self.config)]
 
     def changed(self) -> bool:
-        """Whether `task_configs` would now give other tasks: a table appeared, a partition was added."""
+        """Whether `task_configs` would now return other tasks, because a table or a partition was added."""
         return False
 
     def stop(self) -> None:
-        """Release what `start` took."""
+        """Release the resources of `start`."""
 
 
 class SourceConnector(Connector):
-    """Reads a system outside of Kafka."""
+    """Reads from an external system."""
 
     task_class: ClassVar[type[SourceTask]]
     exactly_once: ClassVar[bool] = False
-    """Whether its offsets say exactly which records were produced, so that a transaction of both suffices."""
+    """Whether its offsets identify exactly which records were produced, so that one transaction over both is
+    exactly once.
+    """
 
     @classmethod
     def alter_offsets(
         cls, config: Mapping[str, str], offsets: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
     ) -> bool:
-        """Check offsets that a user sets (None: deletes); ConnectError refuses. True: they were checked."""
+        """Validate offsets that a user sets (None: deletes). Raise ConnectError to reject them; return True
+        if they were validated.
+        """
         return False
 
 
 class SinkConnector(Connector):
-    """Writes to a system outside of Kafka."""
+    """Writes to an external system."""
 
     task_class: ClassVar[type[SinkTask]]
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """As for sources: for offsets that the sink keeps itself, change them here."""
+        """As for sources. If the sink stores offsets itself, change them here."""
         return False
 
 
@@ -148,74 +155,79 @@ def _not_running(record: SinkRecord, error: Exception) -> None:
 
 
 def _nowhere(progress: Mapping[str, Any] | None) -> None:
-    """Outside of a worker."""
+    """Used outside of a worker."""
 
 
 class SourceTask:
     """Reads a part of a source, in batches. One thread calls all methods."""
 
     show_progress: Callable[[Mapping[str, Any] | None], None]
-    """Call it with JSON that the task's status shows as `progress`, about once a second; None ends it."""
+    """Call it with JSON to show it as `progress` in the task's status, at most about once a second; None
+    removes it.
+    """
 
     def __new__(cls, *arguments: Any, **named: Any) -> SourceTask:
-        # Here, so that a task need not call an initializer.
+        # Set here, so that a task need not call an initializer.
         task = super().__new__(cls)
         task.show_progress = _nowhere
         return task
 
     def start(self, config: Mapping[str, str], offsets_reader: OffsetsReader) -> None:
-        """Open the source and go to where `offsets_reader` says that an earlier run ended."""
+        """Open the source and continue after the offsets of `offsets_reader`."""
         raise NotImplementedError
 
     def poll(self) -> list[SourceRecord] | SourceBatch:
-        """The next records: block for a second at most, and return [] if there are none.
+        """Return the next records: block for at most a second, and return [] if there are none.
 
-        A SourceBatch, with lists in place of an object for each record, is several times faster.
+        Returning a SourceBatch, with lists instead of an object per record, is several times faster.
         """
         raise NotImplementedError
 
     def commit(self, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> None:
-        """These offsets, and all records up to them, are durable in Kafka: a slot may be advanced."""
+        """These offsets, and all records up to them, are durable in Kafka: for example, advance a replication
+        slot.
+        """
 
     def acknowledge(self, records: Sequence[SourceRecord]) -> None:
-        """These records are durable in Kafka, or were skipped: a queue may forget them.
+        """These records are durable in Kafka, or were skipped: a queue may delete them.
 
         Called with all records of each `poll`, before the next one, if the task overrides it. For sources
         that keep what is not acknowledged; their records need no source partition and offset.
         """
 
     def stop(self) -> None:
-        """Release what `start` took. Called once, after the last `poll`."""
+        """Release the resources of `start`. Called once, after the last `poll`."""
 
 
 class BatchSourceTask(SourceTask):
-    """Reads a part of a source that has record batches already, as another Kafka cluster.
+    """Reads a source that has record batches already, such as another Kafka cluster.
 
-    After an error of the cluster that is written to, the task is stopped and started again, with the offsets
-    that are committed.
+    After an error of the target cluster the task is stopped and started again with the committed offsets.
     """
 
     def poll(self) -> list[SourceRecord]:
         raise TypeError("a task with batches has poll_batches")
 
     def poll_batches(self) -> list[RawBatch]:
-        """The next batches: block for a second at most, and return [] if there are none."""
+        """Return the next batches: block for at most a second, and return [] if there are none."""
         raise NotImplementedError
 
     def written(self, batches: Sequence[tuple[RawBatch, int]]) -> None:
-        """These batches are durable, each with the offset that its first record has now."""
+        """These batches are durable, each with the new offset of its first record."""
 
 
 class SinkTask:
     """Writes a part of the topics' records, in batches. One thread calls all methods."""
 
     rewind: dict[TopicPartition, int]
-    """Fill it in `put`: where to continue reading, for a sink that keeps offsets with its data."""
+    """Set it in `put` to the offsets to continue from, if the sink stores offsets with its data."""
     report: Callable[[SinkRecord, Exception], None]
-    """Call it for one bad record of a batch: `errors.tolerance` decides, the dead letter queue gets it."""
+    """Call it for a bad record of a batch: `errors.tolerance` applies, and the record goes to the dead-letter
+    topic.
+    """
 
     def __new__(cls, *arguments: Any, **named: Any) -> SinkTask:
-        # Here, so that a task need not call an initializer.
+        # Set here, so that a task need not call an initializer.
         task = super().__new__(cls)
         task.rewind = {}
         task.report = _not_running
@@ -225,36 +237,38 @@ class SinkTask:
         raise NotImplementedError
 
     def open(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int] | None:
-        """These partitions are assigned from now on.
+        """These partitions are now assigned.
 
-        A sink that keeps offsets with its data returns them here (the next offset to read), for exactly once.
+        A sink that stores offsets with its data returns them here (the next offset to read), for exactly
+        once.
         """
         return None
 
     def put(self, records: list[SinkRecord]) -> None:
-        """Take records; RetriableError makes the same records come again after a backoff."""
+        """Write records. After a RetriableError the same records are put again after a backoff."""
         raise NotImplementedError
 
     def put_batch(self, batch: SinkBatch) -> None:
-        """Override it, beside `put`, to take records as lists, which is several times faster.
+        """Override it, in addition to `put`, to get records as lists, which is several times faster.
 
-        It is called in place of `put` for records that need no transforms and have no headers.
+        It is called instead of `put` for records without transforms and headers.
         """
         self.put(batch.records())
 
     def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Which offsets may be committed now; by default all that were put, after `flush`.
+        """Return the offsets that may be committed now. Default: those of all records put so far, after
+        `flush`.
 
-        RetriableError: none; it is called again after `offset.flush.interval.ms`.
+        RetriableError commits none; it is called again after `offset.flush.interval.ms`.
         """
         self.flush(offsets)
         return offsets
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Make durable what was put up to these offsets."""
+        """Make the records up to these offsets durable."""
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
-        """These partitions are no longer assigned; what was put is committed where `precommit` allows."""
+        """These partitions are no longer assigned. Offsets that `precommit` returns are committed."""
 
     def stop(self) -> None:
-        """Release what `start` took."""
+        """Release the resources of `start`."""

@@ -1,7 +1,7 @@
-"""Records as columns: what a task that reads or writes many records at once returns and takes.
+"""Records as columns, for tasks that read or write many records at once.
 
-A batch has lists in place of an object for each record. Transforms, headers and records that cannot be
-converted need objects: then the runtime makes them (`records`), and does the same for each of them.
+A batch has lists instead of an object per record. Transforms, headers and records that cannot be converted
+need objects: then the runtime creates them (`records`) and processes each one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SourceBatch:
         return len(self.values)
 
     def records(self) -> list[SourceRecord]:
-        """An object for each; all have the offset of the batch, which is committed as a whole."""
+        """An object per record; all have the offset of the batch, which is committed as a whole."""
         nothing = [None] * len(self.values)
         return [
             SourceRecord(
@@ -56,7 +56,7 @@ class SourceBatch:
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """Records of one topic partition, in their order, converted. There were no transforms and no headers."""
+    """Converted records of one topic partition, in order, without transforms and headers."""
 
     topic: str
     partition: int
@@ -72,7 +72,7 @@ class SinkBatch:
         return len(self.offsets)
 
     def records(self) -> list[SinkRecord]:
-        """An object for each."""
+        """An object per record."""
         return [
             SinkRecord(
                 self.topic,
@@ -97,10 +97,10 @@ class SinkBatch:
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """A whole record batch on its way to a partition: its records are neither converted nor transformed.
+    """A whole record batch for a partition: its records are neither converted nor transformed.
 
-    `data` is one batch of Kafka's format 2, with a record for each of its offsets. `offsets` are those of its
-    records in the source.
+    `data` is one batch of message format 2, with a record for each of its offsets. `offsets` are the offsets
+    of its records in the source.
     """
 
     topic: str

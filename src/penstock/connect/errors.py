@@ -1,4 +1,4 @@
-"""What connectors raise, and what the worker refuses.
+"""Errors that connectors raise and that the worker reports.
 
 PenstockError
 └── ConnectError             the task fails, and is restarted with backoff up to its limit
@@ -12,12 +12,12 @@ from penstock.errors import PenstockError
 
 
 class ConnectError(PenstockError):
-    """Something that a connector or the worker cannot continue with."""
+    """A connector or the worker cannot continue."""
 
 
 class RetriableError(ConnectError):
-    """Something that may work when it is tried again: a database that is away, a full disk."""
+    """Something that may succeed when it is retried, such as an unavailable database or a full disk."""
 
 
 class DataError(ConnectError):
-    """A record that cannot be converted, transformed or written, whatever is tried."""
+    """A record that cannot be converted, transformed or written. Retrying does not help."""

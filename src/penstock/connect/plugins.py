@@ -1,4 +1,4 @@
-"""Where plugins are found: built in, by entry point, by the Java class that they replace, by class name.
+"""Finds plugins: built in, by entry point, by the Java class that they replace, and by class name.
 
 Only processes that run connectors import plugin code: this module is not used in the worker's own process.
 """
@@ -39,12 +39,12 @@ _BUILT_IN = (
 
 
 class UnknownPlugin(ConnectError):
-    """No class of this name, or one that is not a connector."""
+    """There is no class of this name, or it is not a connector."""
 
 
 @cache
 def connectors() -> dict[str, type[Connector]]:
-    """Every connector that is installed, by its full class name; one that cannot be imported is left out."""
+    """All installed connectors, by full class name. Those that cannot be imported are left out."""
     found: dict[str, type[Connector]] = {}
     for each in _each_connector():
         found[full_name(each)] = each
@@ -81,7 +81,7 @@ def full_name(plugin: type[Any]) -> str:
 
 
 def names_of(plugin: type[Connector]) -> set[str]:
-    """As Kafka Connect: the full name, the class name, and that without "Connector"; and the aliases."""
+    """As in Kafka Connect: the full name, the class name, the name without "Connector"; and the aliases."""
     names = {full_name(plugin), plugin.__name__, plugin.__name__.removesuffix("Connector")}
     for alias in plugin.aliases:
         last = alias.rpartition(".")[2]
@@ -90,8 +90,8 @@ def names_of(plugin: type[Connector]) -> set[str]:
 
 
 def connector(name: str) -> type[Connector]:
-    """The class that `connector.class` names; UnknownPlugin with the near ones if there is none."""
-    # Entry points last: a task need not import the plugins of others.
+    """The class that `connector.class` names. UnknownPlugin suggests similar names."""
+    # Entry points come last, so that a task does not import the plugins of others.
     for plugin in _built_in():
         if name in names_of(plugin):
             return plugin
@@ -122,12 +122,12 @@ def is_sink(plugin: type[Connector]) -> bool:
 
 
 def takes_batches(plugin: type[Connector]) -> bool:
-    """Whether its tasks give whole record batches."""
+    """Whether its tasks return whole record batches."""
     return issubclass(plugin, SourceConnector) and issubclass(plugin.task_class, BatchSourceTask)
 
 
 def load(name: str) -> Any:
-    """What a dotted or `module:name` reference points at; None if it points at nothing."""
+    """The object that a dotted or `module:name` reference refers to; None if it does not exist."""
     module, _, attribute = name.replace(":", ".").rpartition(".")
     if not module:
         return None

@@ -1,7 +1,7 @@
 """Config providers: `${file:/path:key}`, `${env:NAME}`, `${directory:/path:file}` in a connector's settings.
 
-What is stored and shown is the reference; only the process that runs the connector sees the value.
-`penstock.credentials.references` resolves them, as everywhere else.
+References are stored and shown unresolved; only the process that runs the connector sees the value.
+`penstock.credentials.references` resolves them.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ from typing import Any
 from penstock.connect.schemas import Schema
 
 SourcePartition = Mapping[str, Any]
-"""Where a record came from, such as a file or a table: JSON. Offsets are kept for each."""
+"""The origin of a record, such as a file or a table: JSON. Offsets are kept for each."""
 SourceOffset = Mapping[str, Any]
 """How far a source partition was read: JSON."""
 
 
 Origin = tuple[str, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-"""Of a sink's record: topic, partition, offset, key, value, headers as they were consumed."""
+"""A sink's record as it was consumed: topic, partition, offset, key, value, headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A record on its way to a topic, and where in the source it came from.
+    """A record for a topic, and its position in the source.
 
-    `partition` None leaves the choice to the producer; `timestamp` is in milliseconds. Without a schema a
-    value is whatever the converter takes: JSON-like for JSON, str, bytes.
+    With `partition` None the producer chooses; `timestamp` is in milliseconds. Without a schema a value is
+    whatever the converter accepts: JSON-like for JSON, str, bytes.
     """
 
     topic: str
@@ -52,7 +52,8 @@ class SourceRecord:
 class SinkRecord:
     """A record of a topic, converted and transformed.
 
-    `original_*` is where it was read, whatever transforms made of its topic: offsets are kept by that.
+    `original_*` is its position in the topic from which it was read, even if transforms changed the topic:
+    offsets are kept for it.
     """
 
     topic: str
@@ -69,7 +70,7 @@ class SinkRecord:
     original_partition: int = -1
     original_offset: int = -1
     origin: Origin | None = field(default=None, repr=False, compare=False)
-    """For the dead letter topic, where there is one."""
+    """For the dead-letter topic, if there is one."""
 
     def changed(self, **changes: Any) -> SinkRecord:
         return replace(self, **changes)

@@ -1,4 +1,4 @@
-"""Connect's schema model: what a key or a value is made of, with the types that every converter knows.
+"""Connect's schema model: the schema of a key or a value, with the types that every converter supports.
 
 A value is a plain Python one: int, float, bool, str, bytes, list, dict (for both map and struct), None, and
 for the logical types `decimal.Decimal`, `datetime.date`, `datetime.time` and `datetime.datetime` (in UTC).
@@ -51,7 +51,7 @@ class Schema:
     """One type. `name` also names a logical type; its `parameters` are text, such as a decimal's scale.
 
     `key_schema` is for maps, `value_schema` for maps and arrays, `fields` for structs. An optional schema
-    allows None; a field that is missing has `default`.
+    allows None; a missing field has `default`.
     """
 
     type: Type
@@ -75,7 +75,7 @@ class Schema:
         return replace(self, default=default)
 
     def field(self, name: str) -> Schema | None:
-        """The schema of a struct's field; None if it has none of that name."""
+        """The schema of a struct's field; None if there is no such field."""
         for each in self.fields:
             if each.name == name:
                 return each.schema
@@ -146,7 +146,7 @@ _PYTHON: dict[Type, Any] = {
 
 
 def check(schema: Schema, value: Any, path: str = "value") -> None:
-    """DataError, with the path to the part that is wrong, if the value is not of this schema."""
+    """Raises DataError, with the path to the wrong part, if the value does not match this schema."""
     if value is None:
         if not schema.optional and schema.default is None:
             raise DataError(

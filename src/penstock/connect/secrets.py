@@ -1,7 +1,7 @@
-"""What of a connector's settings is not shown, and what of its tasks' settings is not stored.
+"""Which settings of a connector are hidden, and which settings of its tasks are stored as references.
 
-Settings that a plugin declares as PASSWORD are secret, and those that it does not declare (of converters,
-transforms, clients) by their names. A reference (`${file:…}`) to a secret may be shown and stored.
+Settings that a plugin declares as PASSWORD are secret; undeclared ones (of converters, transforms, clients)
+are secret depending on their names. A reference (`${file:…}`) to a secret may be shown and stored.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _NAMES = re.compile(
 )
 _IN_URL = re.compile(r"(://[^/\s:@]*:)(?!\$\{)[^/\s@]+(?=@)")
 _LEAST = 4
-"""The length of a secret that is looked for in other values: shorter ones are there by chance."""
+"""The minimum length of a secret that is searched for in other values: shorter ones could occur by chance."""
 
 
 def is_secret(name: str, declared: Collection[str], passwords: Collection[str]) -> bool:
-    """`declared` are the settings that the plugin knows, `passwords` those that it calls secret."""
+    """`declared` are the settings that the plugin declares, `passwords` those that it declares as secret."""
     return name in passwords or (name not in declared and _NAMES.search(name) is not None)
 
 
 def hidden(
     config: Mapping[str, str], declared: Collection[str] = (), passwords: Collection[str] = ()
 ) -> dict[str, str]:
-    """The settings as they are shown: without secrets, but with references to them."""
+    """The settings without secrets, but with references to them."""
     return {
         name: HIDDEN
         if value and is_secret(name, declared, passwords) and not only_references(value)
@@ -47,9 +47,9 @@ def hidden(
 def with_references(
     given: Mapping[str, str], resolved: Mapping[str, str], task: Mapping[str, object]
 ) -> dict[str, str]:
-    """A task's settings with the references of the connector's settings instead of what they stand for.
+    """A task's settings, with values replaced by the references of the connector's settings.
 
-    ConnectError names a setting that has a secret in a form which no reference gives.
+    ConnectError names a setting that contains a secret in a form that cannot be replaced by a reference.
     """
     values = resolve({reference: reference for text in given.values() for reference in references_in(text)})
     secrets = {value: reference for reference, value in values.items() if len(value) >= _LEAST}

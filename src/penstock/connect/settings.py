@@ -1,7 +1,7 @@
-"""What a connector, converter or transform declares about its configuration, and the check against it.
+"""Settings that a connector, converter or transform declares, and their validation.
 
-Kafka Connect's ConfigDef, with its error messages, because consoles and people search for them. Types and
-validators are those of `penstock.config`.
+Like Kafka Connect's ConfigDef, with its error messages, because consoles and people search for them. Types
+and validators are those of `penstock.config`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class BadConfig(ConnectError):
-    """A configuration that is refused: problems by the name of the field."""
+    """An invalid configuration: problems by field."""
 
     def __init__(self, problems: Mapping[str, list[str]]) -> None:
         self.problems = dict(problems)
@@ -47,17 +47,17 @@ class _Required:
 
 
 REQUIRED = _Required()
-"""As a field's default: it has none and must be given."""
+"""As a field's default: it has none, and must be set."""
 
 _NUMBERS = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One setting. `default` is typed; None means "not set", REQUIRED that it must be given.
+    """One setting. `default` is typed; None means "not set", REQUIRED that it must be set.
 
-    `validator` is one of `penstock.config.types` (Range, OneOf, NonEmpty, ...) or anything with `allows` and
-    a text. `choices` gives the values that a console offers, from what is configured so far.
+    `validator` is one of `penstock.config.types` (Range, OneOf, NonEmpty, ...) or any object with `allows`
+    and a text. `choices` returns the values that a console offers, given the configuration so far.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Field:
         return self.default is REQUIRED
 
     def parse(self, text: str) -> Any:
-        """The typed value; ValueError with Kafka's sentence where the text is not allowed."""
+        """The typed value. ValueError has Kafka's message if the text is not allowed."""
         plain = ConfigDef(self.name, self.type, None, self.doc, sensitive=self.type is ConfigType.PASSWORD)
         try:
             value = plain.parse(text)
@@ -108,7 +108,7 @@ class Field:
 
 
 def parse(fields: Iterable[Field], given: Mapping[str, str | None]) -> dict[str, Any]:
-    """Typed values of all fields, and what is given beside them as it is; BadConfig names what is wrong."""
+    """Typed values of all fields, and other settings unchanged. BadConfig names what is wrong."""
     fields = tuple(fields)
     problems = problems_of(fields, given)
     if problems:
@@ -121,7 +121,7 @@ def parse(fields: Iterable[Field], given: Mapping[str, str | None]) -> dict[str,
 
 
 def problems_of(fields: Iterable[Field], given: Mapping[str, str | None]) -> dict[str, list[str]]:
-    """What is wrong with the given text, by the name of the field."""
+    """The problems of the given text, by setting."""
     problems: dict[str, list[str]] = {}
     for each in fields:
         text = given.get(each.name)

@@ -1,4 +1,6 @@
-"""The login form, and what needs no login: /health, /ready. No script, and nothing of a request is shown."""
+"""The login form and the endpoints without a login: /health, /ready. No script, and no request data is
+echoed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from penstock.web.operator import Operator
 PUBLIC = frozenset(("/login", "/health", "/ready"))
 _MOST_BYTES = 8192
 _READY_SECONDS = 1.0
-"""/ready needs no login: however often it is asked, the cluster is asked once in this time."""
+"""/ready needs no login, so the cluster is asked at most once in this time."""
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Log in - Penstock</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 :root {{ color-scheme: light dark }}
@@ -38,7 +40,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def endpoints(site: Site) -> dict[str, Endpoint]:
-    """By their paths; each is served for GET, and /login and /logout for POST."""
+    """Endpoints by path; each is served for GET, /login and /logout also for POST."""
 
     def page(error: str = "", status: int = 200) -> HTMLResponse:
         shown = f'<div class="error" role="alert">{html.escape(error)}</div>' if error else ""

@@ -30,14 +30,15 @@ log = logging.getLogger(__name__)
 
 Announce = Callable[[dict[str, Any]], object]
 
-# All that a page loads comes from here, so it works without a network. Vue compiles templates in the browser.
+# A page loads everything from this server, so it works without internet. Vue compiles templates in the
+# browser.
 _POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'self'; "
     "frame-ancestors 'none'"
 )
 _BODIES = ("application/x-www-form-urlencoded", "application/json")
-# Only websockets: socket.io's other way sends requests with bodies of any type.
+# Only websockets: socket.io's other transport sends requests with bodies of any content type.
 _TRANSPORT: Literal["websocket"] = "websocket"
 _ICON = (
     "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 32 32'><rect width='32' height='32' rx='7' "
@@ -52,7 +53,7 @@ def run(
     announce: Announce | None = None,
     parent: int | None = None,
 ) -> int:
-    """Run a console until SIGTERM or SIGINT, or until `parent`, a pipe, is closed; the exit code."""
+    """Run a console until SIGTERM or SIGINT, or until `parent`, a pipe, is closed. Returns the exit code."""
     set_up_logging("httpx", "nicegui", "socketio", "engineio", "uvicorn")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(settings, ready_file, announce or (lambda ready: None), parent))
@@ -80,7 +81,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             _application(site),
             allowed,
             access=sessions,
-            needs=lambda method, path: Role.READ,  # what a page does is checked by the page: see viewer.py
+            needs=lambda method, path: Role.READ,  # each page checks its own actions: see viewer.py
             certificate=settings.tls_certificate,
             key=settings.tls_key,
             secure=_headers(),

@@ -1,7 +1,7 @@
-"""A search in a process of its own.
+"""Runs a search in a separate process.
 
-A regular expression that never ends, or millions of records, do not hold up the pages of others; and a search
-ends at once when it is cancelled.
+So a regular expression that never ends, or millions of records, do not delay other pages, and a cancelled
+search ends at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Result:
 
 
 class Search:
-    """One search, started at once; `next` is called in a thread until it gives a Result."""
+    """One search, started at once. Call `next` in a thread until it returns a Result."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Search:
         return report
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """End the search, whatever it is doing."""
         self._process.kill()
         self._process.join()
         self._release()
@@ -98,7 +98,7 @@ def _search(
     """In the child process."""
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the console's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the console handles Ctrl-C
     result: Any
     try:
         found = read_messages(
@@ -116,7 +116,7 @@ def _search(
     try:
         reports.send(result)
     except OSError:
-        pass  # nobody waits for it any more
+        pass  # nobody waits for the result any more
 
 
 def _described(registry: RegistrySettings | None) -> Describe | None:

@@ -1,4 +1,4 @@
-"""How a console runs."""
+"""The settings of a console."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.web.access import NOTHING_ASKED, AccessSettings
 
 @dataclass(frozen=True, slots=True)
 class ConnectSettings:
-    """Where a Connect worker is; `user` is NAME:PASSWORD, `ca` a PEM file."""
+    """The address of a Connect worker; `user` is NAME:PASSWORD, `ca` a PEM file."""
 
     url: str
     user: str | None = None
@@ -20,13 +20,13 @@ class ConnectSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`client` are librdkafka's settings, `bootstrap.servers` among them."""
+    """`client` are librdkafka's settings, including `bootstrap.servers`."""
 
     client: Mapping[str, str]
     host: str = "127.0.0.1"
     port: int = 8080
     name: str | None = None
-    """What the pages call the cluster. Default: its bootstrap servers."""
+    """The name of the cluster on pages. Default: its bootstrap servers."""
     registry: RegistrySettings | None = None
     connect: ConnectSettings | None = None
     read_only: bool = False
@@ -38,4 +38,4 @@ class Settings:
     tls_key: str | None = None
     timeout: float = 10.0
     listener: int | None = None
-    """A socket that listens already, by its file descriptor: of `penstock up`, which keeps the port."""
+    """The file descriptor of a listening socket: `penstock up` passes it to keep the port."""

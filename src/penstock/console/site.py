@@ -1,4 +1,4 @@
-"""What every page of a console stands on: the cluster, the registry, the Connect worker, samples."""
+"""What all pages of a console share: the cluster, the registry, the Connect worker, samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Site:
     cluster: Cluster
     sampler: Sampler
     sessions: Sessions | None = None
-    """None where nobody logs in."""
+    """None if no login is required."""
     worker: ConnectWorker | None = None
     urls: dict[str, str] = field(default_factory=dict)
 
@@ -44,12 +44,12 @@ class Site:
         return self.settings.name or self.cluster.bootstrap
 
     def command(self, *words: str) -> str:
-        """The command line that shows the same, to paste into a shell: names may hold anything."""
+        """The equivalent command line, quoted for a shell, because names may contain anything."""
         return shlex.join(("penstock", *words, "--bootstrap", self.cluster.bootstrap))
 
     @contextmanager
     def registry(self) -> Iterator[RegistryClient]:
-        """A client of the registry; CommandFailed where none is configured."""
+        """A client of the registry. Raises CommandFailed if none is configured."""
         if self.settings.registry is None:
             raise CommandFailed("this console has no schema registry: start it with --registry URL.")
         with RegistryClient(self.settings.registry) as client:

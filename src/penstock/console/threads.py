@@ -1,6 +1,6 @@
-"""Threads of a console: a pool for what is asked once, and one for each live tail, which lasts.
+"""Threads of a console: a pool for short requests, and one thread for each live view.
 
-The event loop's own pool has a handful of threads on a small machine: a few tails would stop it.
+The event loop's own pool has only a few threads on a small machine: a few live views would use it up.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ _tails = threading.BoundedSemaphore(MOST_TAILS)
 
 
 async def in_pool(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """The result of `function`, which blocks for a while."""
+    """Run `function`, which blocks for a short time, and return its result."""
     run = functools.partial(contextvars.copy_context().run, function, *arguments, **named)
     return await asyncio.get_running_loop().run_in_executor(_pool, run)
 
 
 async def in_own_thread(function: Callable[[], None]) -> None:
-    """Run `function`, which blocks for as long as somebody looks; CommandFailed where too many do."""
+    """Run `function`, which blocks for as long as the page is open. Raises CommandFailed if there are too
+    many.
+    """
     if not _tails.acquire(blocking=False):
         raise CommandFailed(f"{MOST_TAILS} live views are open already: close one, or wait.")
     loop = asyncio.get_running_loop()
@@ -68,7 +70,7 @@ async def in_own_thread(function: Callable[[], None]) -> None:
 
 
 class SharedAnswer:
-    """The answer to a question that many ask: asked once at a time, and kept for `seconds`."""
+    """A response that many users request: requested once at a time, and cached for `seconds`."""
 
     def __init__(self, ask: Callable[[], bool], seconds: float, clock: Callable[[], float]) -> None:
         self._ask = ask

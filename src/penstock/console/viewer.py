@@ -1,6 +1,6 @@
-"""Who looks at a page, and what they may do: the role of the login, and less in a read-only console.
+"""The user of a page and their permissions: those of the login's role, fewer in a read-only console.
 
-Every action asks here when it is carried out, not only when its button is shown.
+Every action is checked when it is carried out, not only when its button is shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Viewer:
     read_only: bool
     logged_in: bool
     lasts: Callable[[], bool] = lambda: True
-    """Whether the session is still open: a page outlives a logout elsewhere."""
+    """Whether the session is still valid: the user may have logged out on another page."""
 
     @classmethod
     def of(cls, request: Request, site: Site) -> Viewer:

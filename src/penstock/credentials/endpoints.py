@@ -1,4 +1,4 @@
-"""Endpoints of who issues tokens: which are asked, and how. Tokens, secrets and keys go over TLS only."""
+"""Endpoints of token issuers: which may be used, and how. Tokens, secrets and keys are sent over TLS only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def is_safe(url: str) -> bool:
 
 
 def opener(ca: str | None = None) -> urllib.request.OpenerDirector:
-    """Asks the URL that a setting names, and no other. `ca` is PEM text; None trusts those of the machine."""
+    """An opener that follows no redirects, so that only the configured URL is used. `ca` is PEM text; None
+    trusts the system's authorities.
+    """
     context = ssl.create_default_context(cadata=ca)
     return urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
 

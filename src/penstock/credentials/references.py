@@ -25,12 +25,12 @@ def references_in(value: str) -> list[str]:
 
 
 def only_references(value: str) -> bool:
-    """Whether a value names its secret and has no other text."""
+    """Whether a value consists of references to secrets only."""
     return not _REFERENCE.sub("", value).strip()
 
 
 def resolve_all(settings: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The settings with what their references stand for; ConfigError names the setting and the reference."""
+    """The settings with their references resolved. ConfigError names the setting and the reference."""
     return {name: resolve(name, value, environ) for name, value in settings.items()}
 
 

@@ -1,7 +1,7 @@
 """SCRAM (RFC 5802, RFC 7677) without sockets: credentials, the server's side, and the client's.
 
-The server keeps no password, only what is derived from it. It does the same work for a user that it does not
-know as for a wrong password, and fails at the same message. There is no channel binding, as in Kafka.
+The server stores no password, only values derived from it. For an unknown user it does the same work as for a
+wrong password, and fails at the same message. There is no channel binding, as in Kafka.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from penstock.errors import PenstockError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
-"""What Kafka allows in a credential."""
-# A server that asks a client for more means no good.
+"""Kafka's limits for a credential."""
+# A server that asks a client for more iterations is malicious.
 _MOST_OF_A_SERVER = 10_000_000
 
 
 class ScramFailed(PenstockError):
-    """The exchange is over: messages that cannot be read, or a proof that does not hold."""
+    """The exchange has failed: a malformed message or a wrong proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server needs of a password: with it one can check a login, not make one."""
+    """What a server stores of a password: enough to check a login, not enough to log in."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -37,7 +37,7 @@ class ScramCredential:
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """PBKDF2: takes milliseconds, so it is for a thread."""
+    """PBKDF2. Takes milliseconds, so run it in a thread."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
@@ -48,7 +48,7 @@ def credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> S
 
 
 class ServerScram:
-    """One exchange: `first` and then `final`. `find(user)` is None for a user that is not known."""
+    """One exchange: `first` and then `final`. `find(user)` returns None for an unknown user."""
 
     def __init__(
         self,
@@ -57,8 +57,9 @@ class ServerScram:
         unknown: Callable[[str], tuple[bytes, int]],
         nonce: str,
     ) -> None:
-        """`unknown(user)` gives salt and iterations to show for a user that is not known: always the same
-        ones, so that nobody can tell by asking twice. `nonce` was never used before."""
+        """`unknown(user)` returns the salt and the iterations for an unknown user. They are always the same
+        for that user, so that asking twice reveals nothing. `nonce` must be unique.
+        """
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._find = find
@@ -71,7 +72,7 @@ class ServerScram:
 
     @staticmethod
     def token_of(message: bytes) -> str | None:
-        """The id of a delegation token, where the client's first message is a login with one (KIP-48)."""
+        """The id of a delegation token, if the client's first message is a login with one (KIP-48)."""
         fields = _fields(_client_first(_text(message))[1])
         if fields.get("tokenauth", "").lower() != "true":
             return None
@@ -102,7 +103,7 @@ class ServerScram:
         return answer.encode()
 
     def final(self, message: bytes) -> bytes:
-        """The server's signature; from here on the client is `user`."""
+        """The server's signature. After this the client is authenticated as `user`."""
         text = _text(message)
         without_proof, separator, proof_text = text.rpartition(",p=")
         fields = _fields(without_proof)
@@ -123,12 +124,14 @@ class ServerScram:
 
 
 class ClientScram:
-    """The client's side: `first`, then `proof` with the server's answer, then `check` with its last."""
+    """The client's side: `first`, then `proof` with the server's first message, then `check` with its
+    last.
+    """
 
     def __init__(
         self, mechanism: str, user: str, password: str, nonce: str, *, is_token: bool = False
     ) -> None:
-        """`is_token`: the user is the id of a delegation token, the password its HMAC in base64."""
+        """`is_token`: the user is the id of a delegation token, and the password its HMAC in base64."""
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._password = password
@@ -141,7 +144,7 @@ class ClientScram:
         return f"n,,{self._bare}".encode()
 
     def proof(self, message: bytes) -> bytes:
-        """Takes milliseconds, so it is for a thread."""
+        """Takes milliseconds, so run it in a thread."""
         text = _text(message)
         fields = _fields(text)
         nonce, iterations = fields.get("r", ""), fields.get("i", "")
@@ -161,7 +164,7 @@ class ClientScram:
         return f"{final},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, message: bytes) -> None:
-        """ScramFailed unless the server knows the password, too."""
+        """Raises ScramFailed unless the server knows the password, too."""
         shown = _decoded(_fields(_text(message)).get("v", ""))
         if not self._verifier or not hmac.compare_digest(shown, self._verifier):
             raise ScramFailed("the server does not know the password: it may be an impostor")

@@ -1,8 +1,8 @@
-"""JSON web tokens, of OAUTHBEARER and of HTTP, checked against the keys (JWKS) of who issues them.
+"""Checks JSON web tokens (OAUTHBEARER and HTTP) against the keys (JWKS) of their issuer.
 
-PyJWT checks signature, times, issuer and audience; only signatures with public keys count. Keys come from a
-file or over HTTPS, in a thread, and are read again after a while, or when a token names an unknown one. Only
-a login that needs a key which is not known waits for that.
+PyJWT checks signature, times, issuer and audience; only public-key signatures are accepted. Keys come from a
+file or over HTTPS. A thread reads them, and re-reads them periodically or when a token names an unknown key.
+Only a login that needs an unknown key waits for that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 _LARGEST_SET = 1 << 20
 _LARGEST_TOKEN = 64 * 1024
 _FETCH_SECONDS = 10.0
-# Neither tokens that name unknown keys nor an endpoint that fails make this server ask more often.
+# Limits how often keys are re-read, for tokens with unknown keys and for endpoints that fail.
 _LEAST_SECONDS_BETWEEN = 10.0
 
 
@@ -65,12 +65,12 @@ class JwksTokens:
         self._trouble: Exception | None = None
 
     async def check(self, token: str) -> tuple[str, int]:
-        """The user of a token, and when it ends, in milliseconds; LoginFailed where it does not count."""
+        """The user of a token and its expiry in milliseconds. Raises LoginFailed for an invalid token."""
         claims = await self.claims(token)
         return claims[self._user_claim], int(claims["exp"] * 1000)
 
     async def claims(self, token: str) -> dict[str, Any]:
-        """All that a token says; LoginFailed where it does not count."""
+        """All claims of a token. Raises LoginFailed for an invalid token."""
         if len(token) > _LARGEST_TOKEN:
             raise LoginFailed("the token is too long")
         try:
@@ -113,7 +113,7 @@ class JwksTokens:
         if known is not None:
             return known
         if reading is not None:
-            await asyncio.shield(reading)  # which others may wait for, too
+            await asyncio.shield(reading)  # others may be waiting for it, too
         if not self._keys:
             raise LoginFailed(f"the keys at {self._url} cannot be read: {self._trouble}")
         return self._find(key_id)
@@ -124,7 +124,7 @@ class JwksTokens:
         return self._keys.get(key_id)
 
     def _read_again(self) -> asyncio.Task[None] | None:
-        """What reads the keys now; None where it is too soon."""
+        """The task that re-reads the keys; None if the last read is too recent."""
         if self._reading is None or self._reading.done():
             now = self._now()
             if now - self._asked_at <= _LEAST_SECONDS_BETWEEN:
@@ -132,7 +132,7 @@ class JwksTokens:
             self._asked_at = now
             loop = asyncio.get_running_loop()
             self._reading = loop.create_task(self._read())
-            # So that keys which were withdrawn do not wait for the next login.
+            # So that revoked keys do not stay valid until the next login.
             if self._next is not None:
                 self._next.cancel()
             later = max(self._refresh_s, _LEAST_SECONDS_BETWEEN)

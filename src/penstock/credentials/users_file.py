@@ -1,8 +1,8 @@
 """Users in a file: `name: password`, or `name: pbkdf2_sha256:iterations:salt:hash`; with roles, `…, role`.
 
-Hashes are computed in one thread: a flood of logins waits there, and holds nobody else up. A login that was
-right once is remembered by a keyed digest until the file changes, so that reconnecting clients cost little.
-Every wrong login takes the same work, whether the user is known or not and however its password is written.
+One thread computes the hashes: a flood of logins waits there and delays nothing else. A successful login is
+remembered by a keyed digest until the file changes, so that clients that reconnect cost little. Every failed
+login takes the same work, whether or not the user exists and however its password is stored.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MOST_ITERATIONS = 10_000_000
 _MOST_REMEMBERED = 10_000
 _MOST_WAITING = 256
 _TRUSTED_SECONDS = 1.0
-"""How long a remembered login counts before the file is looked at again."""
+"""How long a remembered login is used before the file is checked for changes."""
 _NOBODYS_SALT = bytes(16)
 
 
 class TooManyLogins(LoginFailed):
-    """More passwords wait to be checked than one thread gets done soon."""
+    """More passwords are waiting to be checked than the thread can check soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,9 @@ class UsersFile:
         return await self.check(user, password) is not None
 
     async def check(self, user: str, password: str) -> frozenset[str] | None:
-        """The roles of a user whose password this is, else None; TooManyLogins if it would take too long."""
+        """The roles of the user if the password is right, else None. Raises TooManyLogins if the check would
+        take too long.
+        """
         if self._waiting >= _MOST_WAITING:
             raise TooManyLogins("too many logins at once")
         self._waiting += 1
@@ -99,13 +101,13 @@ class UsersFile:
             self._waiting -= 1
 
     def remembered(self, user: str, password: str) -> frozenset[str] | None:
-        """The roles of a login that was right a moment ago; costs a digest."""
+        """The roles of a recent successful login. Costs one digest."""
         if time.monotonic() - self._looked_at > _TRUSTED_SECONDS:
             return None
         return self._good.get(self._digest(user, password))
 
     def user(self, name: str) -> User | None:
-        """What the file says of a user now; costs a look at the file once a second."""
+        """The current entry of a user in the file. Looks at the file at most once a second."""
         if time.monotonic() - self._looked_at > _TRUSTED_SECONDS:
             self._look()
         return self._users.get(name)
@@ -127,7 +129,7 @@ class UsersFile:
             with self._reading:
                 self._refresh()
         except ConfigError:
-            pass  # who was known stays so
+            pass  # the users stay as they were
         self._looked_at = time.monotonic()
 
     # in the thread
@@ -139,7 +141,7 @@ class UsersFile:
             return self._good[digest]
         stored = self._users.get(user)
         right = _is_right(password, stored.password if stored is not None else secrets.token_hex(16))
-        # What the slowest of the users takes, for each of them and for those that there are not.
+        # The number of iterations that the slowest user needs, used for every user, known or not.
         rest = self._work - (0 if stored is None else stored.iterations)
         if rest:
             hashlib.pbkdf2_hmac("sha256", password.encode(), _NOBODYS_SALT, rest)
@@ -183,7 +185,7 @@ class UsersFile:
 
 
 def hashed(password: str, iterations: int = 100_000) -> str:
-    """What a users file has for this password."""
+    """The text to put into a users file for this password."""
     salt = secrets.token_bytes(16)
     digest = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     return f"{_SCHEME}:{iterations}:{base64.b64encode(salt).decode()}:{base64.b64encode(digest).decode()}"
@@ -211,8 +213,8 @@ def _is_right(password: str, stored: str) -> bool:
         found = hashlib.pbkdf2_hmac("sha256", password.encode(), _decoded(salt), int(iterations))
         return hmac.compare_digest(found, _decoded(digest))
     given = password.encode()
-    # As Confluent's registry has it in its files: without a salt, so only for long random passwords.
+    # The format of Confluent's registry: without a salt, so only for long random passwords.
     if scheme == _PLAIN_SHA and len(rest) == 64:
         return hmac.compare_digest(hashlib.sha256(given).hexdigest().encode(), rest.lower().encode())
-    # Of equal length, so that the time says nothing of the length.
+    # Equal lengths, so that timing does not reveal the length.
     return hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(stored.encode()).digest())

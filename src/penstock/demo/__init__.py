@@ -1,1 +1,1 @@
-"""The flights of 2013 as a stream: what `make run` shows."""
+"""The demo: the flights of 2013 as a stream (`make run`)."""

@@ -1,4 +1,4 @@
-"""What the demonstration knows of its results, from the records of the topics alone: no socket, no clock."""
+"""The results of the demo, collected from the records of the output topics. No sockets, no clock."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One record that was not a flight."""
+    """One record that is not a valid flight."""
 
     reason: str
     source: str
@@ -78,7 +78,7 @@ class Board:
     """The newest results, newest first, and how many there were of each kind."""
 
     outcome: Outcome = field(default_factory=Outcome)
-    """All of them, for the summary; its table is the Delta table's business."""
+    """All of them, for the summary; the table of flights is read from Delta."""
     reasons: Counter[str] = field(default_factory=Counter)
     hours: deque[Hour] = field(default_factory=lambda: deque(maxlen=_KEPT))
     newest_alerts: deque[Alert] = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -110,14 +110,14 @@ class Board:
             value[:60].decode(errors="backslashreplace"),
         )
         self.outcome.dead.append((int(key), dead.reason))
-        # What the reason says of the one record is not a kind of its own.
+        # The part of the reason about the single record does not distinguish kinds.
         self.reasons[_kind(dead.reason)] += 1
         self.newest_dead.appendleft(dead)
         return dead
 
 
 def weather(wind_mph: float | None, visibility_miles: float | None) -> str:
-    """For people; holes of the observations show as such."""
+    """The weather as text; missing observations are shown as such."""
     if wind_mph is None and visibility_miles is None:
         return "no weather"
     wind = "?" if wind_mph is None else f"{wind_mph:.0f}"

@@ -1,7 +1,7 @@
-"""The processes of the demonstration: the platform and the pipeline, each stopped cleanly and in order.
+"""The processes of the demo: the platform and the pipeline, each stopped cleanly and in order.
 
-They are in sessions of their own, so that Ctrl-C in the terminal reaches only the demonstration, which stops
-its flights first, then the pipeline, then the platform. If it is killed, the kernel signals them (Linux).
+They run in their own sessions, so that Ctrl-C in the terminal reaches only the demo, which stops its flights
+first, then the pipeline, then the platform. If it is killed, the kernel signals them (Linux).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TAIL_BYTES = 2000
 
 
 class ChildFailed(PenstockError):
-    """A process of the demonstration did not start, or ended on its own."""
+    """A process of the demo did not start, or exited unexpectedly."""
 
 
 class Child:
@@ -34,7 +34,7 @@ class Child:
         self.name = name
         self.log = log
         with open(log, "ab") as output:
-            # What an earlier run said stays in the file, and is not this one's.
+            # The output of an earlier run stays in the file, and is ignored here.
             self._began = output.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "penstock", *arguments],
@@ -50,13 +50,13 @@ class Child:
         return self._process.pid
 
     def check(self) -> None:
-        """ChildFailed when it has ended."""
+        """Raises ChildFailed if it has ended."""
         code = self._process.poll()
         if code is not None:
             raise ChildFailed(f"{self.name} ended with {code}: {self.tail()} (all of it: {self.log})")
 
     def wait_until_ready(self, ready_file: Path, timeout_s: float) -> dict[str, Any]:
-        """What the ready file says, once it is there."""
+        """The contents of the ready file, once it exists."""
         deadline = time.monotonic() + timeout_s
         while not ready_file.exists():
             self.check()
@@ -74,7 +74,7 @@ class Child:
                 self._process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 pass
-        # Whatever it started is in its session: nothing may be left.
+        # Everything it started is in its session: nothing may be left.
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -82,11 +82,11 @@ class Child:
         self._process.wait()
 
     def tail(self) -> str:
-        """The end of what it said, on one line."""
+        """The end of its output, on one line."""
         return " ".join(self._end().split())[-500:]
 
     def last_line(self) -> str:
-        """The last line that it said."""
+        """The last line of its output."""
         return next((line.strip() for line in reversed(self._end().splitlines()) if line.strip()), "")
 
     def _end(self) -> str:

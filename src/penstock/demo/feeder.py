@@ -1,4 +1,4 @@
-"""The replay at its pace: a thread that writes records into the topics as their time comes."""
+"""Replays the flights at their pace: a thread that writes records to the topics when their time comes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLUSH_S = 30.0
 
 @dataclass
 class Sent:
-    """What was handed to the producer in this run. Written by the feeder, read by others."""
+    """The records passed to the producer in this run. Written by the feeder, read by others."""
 
     flights: int = 0
     weather: int = 0
@@ -63,7 +63,7 @@ class Feeder(threading.Thread):
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Returns when what was sent has arrived."""
+        """Returns when everything sent has been acknowledged."""
         self._stopping.set()
         self.join(_FLUSH_S + 10)
 
@@ -131,7 +131,7 @@ class Feeder(threading.Thread):
 def events_after(
     there: Mapping[tuple[str, int], int], start: Any, seed: int
 ) -> Callable[[], Iterator[Event]]:
-    """What a Feeder takes: the replay from `start`, without what the topics have already."""
+    """The events for a Feeder: the replay from `start`, without the records that the topics already have."""
 
     def events() -> Iterator[Event]:
         from penstock.demo.data import load

@@ -1,4 +1,4 @@
-"""What the broker shows of the results: the output topics, read committed, as they grow."""
+"""Reads the results: the output topics, `read_committed`, as they grow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BATCH = 500
 
 
 class ResultReader(threading.Thread):
-    """Keeps a Board, and hands each new result to `show`, until `stop()`. `failure` is set when it cannot."""
+    """Updates a Board, and passes each new result to `show`, until `stop()`. `failure` is set on an error."""
 
     def __init__(
         self, bootstrap: str, board: Board, show: Callable[[Hour | Alert | DeadLetter], None]

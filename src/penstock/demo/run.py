@@ -1,4 +1,4 @@
-"""The demonstration from start to end: platform, topics, flights, pipeline, results, summary."""
+"""A run of the demo: platform, topics, flights, pipeline, results, summary."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ PLATFORM_START_S = 60.0
 PIPELINE_STOP_S = 45.0
 STARTING_STOP_S = 3.0
 PLATFORM_STOP_S = 30.0
-# How long before the end of a limited run no more flights are sent, so that it ends in time.
+# Stop sending flights this long before the end of a limited run, so that it ends in time.
 DRAIN_S = 12.0
-# How long the pipeline may take to do what was sent; a cold Spark on a busy machine takes most of a minute.
+# The timeout for the pipeline to process what was sent; a cold Spark on a busy machine takes most of a
+# minute.
 DRAIN_TIMEOUT_S = 180.0
 _TICK_S = 0.5
 _RATE_S = 5.0
@@ -43,7 +44,7 @@ _RATE_S = 5.0
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What the command line says."""
+    """The options of the command line."""
 
     data: Path
     port: int
@@ -54,12 +55,12 @@ class DemoSettings:
     fresh: bool
     master: str
     console_port: int = 0
-    """0 takes any free port, as one does that is taken."""
+    """0 means any free port; so does a port that is in use."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How it went."""
+    """The result of a run."""
 
     counts: dict[str, int]
     reasons: Counter[str]
@@ -67,7 +68,7 @@ class Ended:
     first_result_s: float | None
     """From the broker's start to the first result of the pipeline."""
     console: str | None = None
-    """The address of the web console; None where its extra is not installed."""
+    """The address of the web console; None if its extra is not installed."""
 
     @property
     def ok(self) -> bool:
@@ -75,7 +76,7 @@ class Ended:
 
 
 class Demo:
-    """One run. `stop` is set by a signal; `say` prints what happens before there is a view."""
+    """One run. `stop` is set by a signal; `say` prints progress before there is a view."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Demo:
         self._history: list[tuple[float, int, int]] = []
 
     def run(self) -> Ended:
-        """Everything; whatever happens, no process is left."""
+        """The whole run; in any case, no process is left."""
         flights_directory()  # says what to install before anything is started
         if self._settings.fresh:
             self._home.forget()
@@ -240,7 +241,7 @@ class Demo:
             self._stop.wait(_TICK_S)
 
     def _drain(self, tick: Callable[[str], None], sent: list[Event]) -> None:
-        """Waits until all that was sent is through; a signal ends the wait."""
+        """Waits until everything sent has been processed; a signal ends the wait."""
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
         flights = sum(event.topic == FLIGHTS for event in sent)
         while not self._stop.is_set() and time.monotonic() < deadline:
@@ -286,7 +287,7 @@ class Demo:
         )
 
     def _sent(self, there: dict[tuple[str, int], int]) -> list[Event]:
-        """What was sent, in all runs: the topics show how much, and the replay is the same each time."""
+        """The records sent in all runs: the topics show how many, and the replay is always the same."""
         settings = self._settings
         sent: list[Event] = []
         left = dict(there)
@@ -306,7 +307,7 @@ class Demo:
 
 
 def free_or_any(port: int) -> int:
-    """The port if nobody listens there, or 0."""
+    """The port if nothing listens on it, else 0."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

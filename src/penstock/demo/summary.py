@@ -1,4 +1,4 @@
-"""What became of every flight that was sent: what went in and what came out, as counts and checks. Pure."""
+"""The summary: counts and checks of the flights that were sent and the results that came out. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass
 class Outcome:
-    """Everything that came out, in all runs over this data."""
+    """All results, over all runs with this data."""
 
     table: list[Row] = field(default_factory=list)
     dead: list[tuple[int, str]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must be so."""
+    """A condition that must hold."""
 
     promise: str
     broken: str = ""
@@ -77,7 +77,9 @@ def counts(sent: Sequence[Event], outcome: Outcome) -> dict[str, int]:
 
 
 def checks(sent: Sequence[Event], outcome: Outcome, *, drained: bool) -> list[Check]:
-    """`drained` says that the pipeline had time to do all that was sent; else the end may be missing."""
+    """`drained` says that the pipeline had time to process everything; otherwise the last results may be
+    missing.
+    """
     flights = [event for event in sent if event.topic == FLIGHTS]
     return [
         _accounted(flights, outcome, drained),

@@ -1,4 +1,4 @@
-"""The topics of the demonstration, its files beside them, and whether a replay begins or continues."""
+"""The topics and files of the demo, and whether a replay starts or continues."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _TIMEOUT_S = 30.0
 
 
 class DemoConflict(PenstockError):
-    """What is in the data directory is not this replay."""
+    """The data directory contains another replay."""
 
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """What decides the records: a replay continues only with the same."""
+    """The settings that determine the records: a replay only continues with the same ones."""
 
     start: str
     seed: int
@@ -85,7 +85,7 @@ class Home:
                 )
             return True
         self.directory.mkdir(parents=True, exist_ok=True)
-        # Renamed into place: what is there is whole, also after a crash.
+        # Written and renamed: the file is complete, even after a crash.
         beside = file.with_suffix(".new")
         beside.write_text(json.dumps(asdict(settings)) + "\n")
         os.replace(beside, file)
@@ -108,7 +108,7 @@ class Home:
         (self.directory / "port").write_text(f"{port}\n")
 
     def forget(self) -> None:
-        """Removes checkpoints and tables; the topics are the broker's."""
+        """Removes checkpoints and tables; the topics belong to the broker."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
@@ -149,7 +149,7 @@ class Topics:
                 future.result(_TIMEOUT_S)
 
     def end_offsets(self, *names: str) -> dict[tuple[str, int], int]:
-        """How many records each partition of these topics has taken."""
+        """The number of records in each partition of these topics."""
         from confluent_kafka import TopicPartition
 
         latest = _admin_types().OffsetSpec.latest()

@@ -1,4 +1,4 @@
-"""How the demonstration looks: one screen that changes on a terminal, lines elsewhere, and the summary."""
+"""The output of the demo: a live screen on a terminal, lines elsewhere, and the summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BAD_DELAY = 30.0
 
 @dataclass(frozen=True)
 class Status:
-    """How it goes, at one moment."""
+    """The progress at one moment."""
 
     state: str
     bootstrap: str

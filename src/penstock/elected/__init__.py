@@ -1,1 +1,1 @@
-"""Servers that elect a leader among them by a Kafka group, and the topic with their state that it writes."""
+"""Servers that elect a leader through a Kafka group, and the state topic that the leader writes."""

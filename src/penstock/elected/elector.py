@@ -1,12 +1,13 @@
-"""This server as a member of its group: joins, answers for the assignment, sends heartbeats, leaves.
+"""This server as a member of its Kafka group: it joins, waits for the assignment, sends heartbeats and
+leaves.
 
-A thread of its own, because a join waits until all members are there. The event loop learns who leads, and
-nothing else: that a leader may write is decided by the store's fence, not here.
+It runs in its own thread, because a join waits until all members have joined. The event loop only learns who
+the leader is; whether a leader may write is decided by the store's fencing, not here.
 
-Registries choose their leader with it, and SQL servers theirs, in groups of another protocol type.
+Registries and SQL servers choose their leaders with it, in groups of different protocol types.
 
-The member is static (KIP-345), named by its URL: a server that crashed and starts again takes the place of
-its dead self at once instead of waiting until the coordinator gives that one up.
+The member is static (KIP-345), named by its URL: a server that restarts after a crash takes its previous
+membership over at once, without waiting for the session to expire.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _MOST_BACKOFF_SECONDS = 1.0
 
 
 class Elector:
-    """One member of the group. `on_leader` is called in its thread; None says that nobody leads."""
+    """One member of the group. `on_leader` is called in its thread; None means that there is no leader."""
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class Elector:
         on_fenced: Callable[[str], None],
         on_members: Callable[[frozenset[str] | None], None] | None = None,
     ) -> None:
-        """`on_members` gets the URLs of all members whenever the group has agreed on them, and None when this
-        server is no longer one: for groups that divide work among them."""
+        """`on_members` gets the URLs of all members when the group has agreed on them, and None when this
+        server is no longer a member. For groups that divide work among their members.
+        """
         self._settings = settings
         self._group = group
         self._identity = identity
@@ -85,7 +87,7 @@ class Elector:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._leading = threading.Lock()
-        """Guards what both threads change: who leads, and when the coordinator was last heard."""
+        """Guards what both threads change: the current leader, and when the coordinator last responded."""
         self._leads = False
         self._heard_at = time.monotonic()
         self._joining = False
@@ -97,20 +99,21 @@ class Elector:
         self._watcher.start()
 
     def stop(self, timeout: float) -> None:
-        """Leave the group, so that the others need not wait for this one's session to end."""
+        """Leave the group, so that the others do not have to wait until this session expires."""
         self._stopping.set()
         self._wake.set()
         self._thread.join(timeout)
 
     def rejoin(self) -> None:
-        """Have the group choose again, this server as one that does not lead."""
+        """Have the group elect again, with this server as a member that does not lead."""
         self._identity = self._identity.led(False)
         self._rejoin.set()
         self._wake.set()
 
     def _watch(self) -> None:
-        """Steps down when the coordinator has not answered for as long as it waits for this member: by then
-        another one may lead. In a thread of its own: a request to a broker that hangs takes longer."""
+        """Step down when the coordinator has not responded for the session timeout: by then another server
+        may lead. In its own thread, because a broker request that hangs takes longer than that.
+        """
         while not self._stopping.wait(self._heartbeat_seconds / 3):
             with self._leading:
                 limit = self._rebalance_timeout_ms if self._joining else self._session_timeout_ms
@@ -122,7 +125,7 @@ class Elector:
                     self._identity = self._identity.led(False)
                     self._on_leader(None)
                 self._no_member()
-            self._rejoin.set()  # should it answer again, the group is to choose again
+            self._rejoin.set()  # when it responds again, the group elects again
             log.warning("no response from group %s for %.0f s: resigned as leader", self._group, silent)
 
     def _no_member(self) -> None:
@@ -163,7 +166,7 @@ class Elector:
                     self._member_id, self._generation = "", -1
                     with self._leading:
                         self._no_member()
-                    self._identity = self._identity.led(False)  # another one may lead by now
+                    self._identity = self._identity.led(False)  # another server may lead by now
                 except (ClientError, ApiError) as error:
                     log.warning("could not reach group %s: %s", self._group, error)
                     self._wake.wait(backoff)
@@ -235,7 +238,7 @@ class Elector:
                 self._on_members(frozenset(assignment.members))
 
     def _stay(self, connection: Connection) -> None:
-        """Heartbeats until the group changes; raises what ends the membership."""
+        """Send heartbeats until the group changes. Raises the error that ends the membership."""
         request_fields: dict[str, Any] = {
             "group_id": self._group,
             "generation_id": self._generation,
@@ -260,7 +263,7 @@ class Elector:
             member_id=self._member_id, group_instance_id=self._identity.url, reason="shutting down"
         )
         request = Message(group_id=self._group, member_id=self._member_id, members=[member])
-        for _ in range(2):  # the connection may have been idle for so long that it is gone
+        for _ in range(2):  # an idle connection may have been closed
             try:
                 brokers.coordinator(self._group).request(ApiKey.LEAVE_GROUP, request)
                 return

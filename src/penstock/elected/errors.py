@@ -1,11 +1,11 @@
-"""What fails among servers that elect a leader.
+"""Errors of servers that elect a leader.
 
 PenstockError
 └── ElectedError
-    ├── CannotStart       the server cannot run as it was asked to
+    ├── CannotStart       the server cannot run as configured
     ├── NoLongerLeader    another server leads; nothing was written
-    ├── RecordTooLarge    the cluster refuses a record of this size
-    └── StoreUncertain    whether a write took place is unknown
+    ├── RecordTooLarge    the cluster rejects a record of this size
+    └── StoreUncertain    it is unknown whether a write took place
 """
 
 from __future__ import annotations

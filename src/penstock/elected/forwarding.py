@@ -1,7 +1,7 @@
-"""Requests sent on to the leader, and its answers passed back as they are.
+"""Forwards requests to the leader and returns its responses unchanged.
 
-The leader says in a header where in the topic the write is; the server that forwarded it waits until its own
-state has it, so that a client reads its own writes.
+The leader reports the offset of the write in a header. The server that forwarded the request waits until its
+own state has that offset, so that a client reads its own writes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """The leader's answer."""
+    """The leader's response."""
 
     status: int
     body: bytes
@@ -61,7 +61,7 @@ class Forwarder:
         self._client = httpx.AsyncClient(
             verify=verify,
             timeout=httpx.Timeout(timeout, connect=5.0),
-            trust_env=False,  # a proxy for the outside world does not know the leader
+            trust_env=False,  # a proxy for outside addresses cannot reach the leader
             limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
         )
 

@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class Leadership:
-    """Of one server, for its event loop. `first` is what a new leader writes first, with its URL."""
+    """The leadership of one server, for its event loop. `first` is what a new leader writes first, with its
+    URL.
+    """
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class Leadership:
         on_change: Callable[[bool], None] = lambda leads: None,
     ) -> None:
         self.on_deposed: Callable[[], None] = lambda: None
-        """Called when the cluster refuses this server as the writer, though the group says it leads."""
+        """Called when the cluster rejects writes of this server although the group says that it leads."""
         self._store = store
         store.on_applied = self._read_more
         self._chosen: Identity | None = None
@@ -75,11 +77,11 @@ class Leadership:
 
     @property
     def leads(self) -> bool:
-        """Whether this server is the leader and has read all that was written before it was."""
+        """Whether this server is the leader and has read everything that earlier leaders wrote."""
         return self._may_write
 
     def leader_is(self, leader: Identity | None) -> None:
-        """What the group says. A server that becomes the leader first takes the topic over."""
+        """Apply the group's choice. A server that becomes the leader first takes the topic over."""
         loop = asyncio.get_running_loop()
         self._chosen = leader
         self._unnamed = leader is not None and self.leader is None
@@ -123,7 +125,7 @@ class Leadership:
                 await asyncio.sleep(0.2)
 
     def _take_over_again(self) -> None:
-        self._may_write = False  # still the leader: nobody is notified of a loss
+        self._may_write = False  # still the leader: do not report a loss
         self.leader_is(self._chosen)
 
     async def _tell(self) -> None:
@@ -131,7 +133,9 @@ class Leadership:
             self._news.notify_all()
 
     async def known(self, deadline: float) -> bool:
-        """Until this server may write or knows who does; False when the deadline passes first."""
+        """Wait until this server may write or knows the leader. Returns False if the deadline passes
+        first.
+        """
         loop = asyncio.get_running_loop()
         while not self._may_write and (self.leader is None or self.leader.same(self._identity)):
             try:
@@ -145,14 +149,18 @@ class Leadership:
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:
-        """Plan and `write` in this block: nobody writes in between. NoLongerLeader for who does not lead."""
+        """Plan and `write` inside this block: no other write can come in between. Raises NoLongerLeader on a
+        server that is not the leader.
+        """
         async with self._writing:
             if not self._may_write:
                 raise NoLongerLeader("this server is not the leader")
             yield
 
     async def write(self, records: Sequence[Encoded]) -> int:
-        """In one transaction; the offset of the last. The store's errors, after what they mean here."""
+        """Write in one transaction. Returns the last offset. Raises the store's errors, after handling them
+        here.
+        """
         try:
             return await self._store.write(records, self._write_timeout)
         except NoLongerLeader:
@@ -160,11 +168,11 @@ class Leadership:
             self.on_deposed()
             raise
         except RecordTooLarge:
-            # librdkafka has counted the record, the cluster has not: this producer's next one would fail.
+            # librdkafka has counted the record, the cluster has not: the producer's next record would fail.
             self._take_over_again()
             raise
         except StoreUncertain:
-            # What became of it is not known: read to the end again before the next one is planned.
+            # The outcome is unknown: read to the end again before planning the next write.
             self._take_over_again()
             raise
 

@@ -1,8 +1,8 @@
-"""Who leads, as Confluent's registries agree on it: group protocol type `sr`, subprotocol `v0`, JSON inside.
+"""The leader election of Confluent's registries: group protocol type `sr`, subprotocol `v0`, JSON inside.
 
-Pure. The member that the coordinator makes the group's leader assigns: it names one registry as the leader of
-them all, the same to each. A leader stays the leader while it is in the group; without one, the smallest URL
-is it.
+Pure. The member that the coordinator makes the group's leader computes the assignment: it names one registry
+as the leader, the same for every member. A leader stays the leader while it is in the group; without one, the
+smallest URL becomes the leader.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_ERROR, DUPLICATE_URLS = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A registry as the others reach it."""
+    """A registry as the other registries reach it."""
 
     host: str
     port: int
@@ -37,7 +37,9 @@ class Identity:
         return self.url == other.url
 
     def is_as_safe_as(self, url: str) -> bool:
-        """Whether what came to `url` may be sent on to this one: logins that came over TLS stay on TLS."""
+        """Whether credentials that came to `url` may be forwarded to this one: those that came over TLS must
+        stay on TLS.
+        """
         return self.scheme == "https" or not url.startswith("https:")
 
     def as_json(self) -> dict[str, Any]:
@@ -59,13 +61,15 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What every member is notified."""
+    """The assignment that every member gets."""
 
     error: int
     leader_id: str | None
     leader: Identity | None
     members: tuple[str, ...] = ()
-    """Every member's URL, in groups that divide work; registries' have none, as Confluent's."""
+    """The URLs of all members, in groups that divide work. Registries have none here, as in Confluent's
+    format.
+    """
 
     def encode(self) -> bytes:
         value: dict[str, Any] = {"version": 1, "error": self.error}
@@ -77,13 +81,13 @@ class Assignment:
 
 
 def named_leader(value: Mapping[str, Any] | None) -> str | None:
-    """The URL in the record that a new leader writes to the topic; None of a server that writes none."""
+    """The URL in the record that a new leader writes to the topic; None for a server that writes none."""
     found = (value or {}).get("leader")
     return found if isinstance(found, str) else None
 
 
 def decode_identity(data: bytes) -> Identity:
-    """ValueError for what is not an identity."""
+    """Raises ValueError for bytes that are not an identity."""
     return _identity(_object(data))
 
 
@@ -119,7 +123,9 @@ def _identity(value: Mapping[str, Any]) -> Identity:
 
 
 def assign(members: Mapping[str, Identity], by: str = "") -> Assignment:
-    """Choose the leader among the group's members, by member id. `by` is the URL of who chooses."""
+    """Choose the leader among the group's members, by member id. `by` is the URL of the member that
+    chooses.
+    """
     eligible = {
         member: identity
         for member, identity in members.items()

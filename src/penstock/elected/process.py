@@ -1,6 +1,6 @@
-"""A server as a process: the port, who it is to the others, whom it lets in, the ready file.
+"""A server as a process: its port, its identity in the group, the guard, and the ready file.
 
-What a registry and a SQL server have in common; what each of them serves is its own.
+The parts that a registry and a SQL server share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.elected.errors import CannotStart
 from penstock.elected.membership import Identity
 from penstock.web.guard import JSON, Guard
 
-# librdkafka's names, where the group member's client has Kafka's.
+# Settings come with librdkafka's names; the client of the group member takes Kafka's (`kafka_names`).
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -34,7 +34,9 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: Any) -> None:
-    """Call in the loop from another thread; nothing when it is closed, because this process ends."""
+    """Run a function in the loop from another thread; does nothing if the loop is closed because the process
+    ends.
+    """
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:
@@ -43,7 +45,7 @@ def soon(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *argu
 
 @contextmanager
 def listen(host: str, port: int) -> Iterator[socket.socket]:
-    """The port, taken before anything else is done: who has it already is reported at once."""
+    """Bind the port before anything else, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,7 +69,7 @@ def identify(
     scheme: str = "http",
     eligible: bool = True,
 ) -> Identity:
-    """Who this server is to the others of its group."""
+    """The identity of this server in its group."""
     port = listener.getsockname()[1]
     if advertised_url:
         scheme, host, port = _parse_url(advertised_url)
@@ -85,7 +87,9 @@ def guard(
     types: Sequence[str] = JSON,
     untyped: bool = False,
 ) -> Guard:
-    """Of a server that listens on `host`: it goes by that, by its advertised name, and by what is allowed."""
+    """The guard of a server that listens on `host`: it accepts that name, the advertised name, and those that
+    are allowed.
+    """
     hosts = (host, identity.host, *allowed_hosts)
     return Guard(hosts=hosts, bound=host, origins=allowed_origins, types=types, untyped=untyped)
 
@@ -104,7 +108,7 @@ def _parse_url(url: str) -> tuple[str, str, int]:
 
 
 def trust(ca: str | None) -> ssl.SSLContext | bool:
-    """Whom to trust as the leader; True for the authorities of the machine."""
+    """Which certificates to trust for the leader; True means the system's authorities."""
     if ca is None:
         return True
     try:
@@ -114,14 +118,14 @@ def trust(ca: str | None) -> ssl.SSLContext | bool:
 
 
 def group_settings(client: Mapping[str, str], session_timeout_ms: int) -> ClientSettings:
-    """The settings of the group's member: a join is answered when all are there, so it may take long."""
+    """The settings of the group member. A join returns when all members have joined, so it may take long."""
     named = kafka_names(client)
     named["request.timeout.ms"] = str(4 * session_timeout_ms)
     return ClientSettings.from_kafka(named)
 
 
 def write_ready(path: str, state: dict[str, Any]) -> None:
-    """In one step: who waits for the file finds it whole."""
+    """Write the file atomically: whoever waits for it never sees a part of it."""
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(state, file)

@@ -1,13 +1,13 @@
-"""The topic: read into the state by one thread, written in transactions by the leader.
+"""The state topic: one thread reads it into the state, and the leader writes to it in transactions.
 
-Reading: a consumer of its own, read_committed, from the beginning; batches are handed to the event loop,
-which alone changes the state. `applied(offset)` waits until the state has that record. What the records mean
-is the state's: a registry's schemas, or the catalog of SQL.
+Reading: a separate `read_committed` consumer reads from the beginning and hands batches to the event loop,
+which alone changes the state. `applied(offset)` waits until the state includes that record. The state defines
+what the records mean: a registry's schemas, or the catalog of SQL.
 
-Writing: every server of a group uses the same transactional id, so `take_over` (init_transactions) fences
-whoever wrote before: from then on the cluster refuses each of his writes, also one that was under way. Then
-the topic's end is asked for and read up to, so that the new leader knows all that was ever written. This is
-what makes an id unique, not the clock and not the group's view of who leads.
+Writing: all servers of a group use the same transactional id, so `take_over` (init_transactions) fences the
+previous writer: from then on the cluster rejects all its writes, including those in flight. Then the new
+leader reads up to the topic's current end, so that it knows everything that was ever written. This is what
+makes an id unique, not the clock and not the group's view of who leads.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ _FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PROD
 
 
 class _SayOnce(logging.Filter):
-    """librdkafka shows of each try to connect that failed, many times a second: now and then is enough."""
+    """librdkafka reports each failed connection attempt, many times a second. This logs one of them now and
+    then.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._said: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind = record.getMessage().partition(" ")[0]  # FAIL, ERROR, …, of whichever client
+        kind = record.getMessage().partition(" ")[0]  # FAIL, ERROR, …, from whichever client
         now = time.monotonic()
         if now - self._said.get(kind, -_SAY_AGAIN_SECONDS) < _SAY_AGAIN_SECONDS:
             return False
@@ -60,20 +62,20 @@ librdkafka_log.addFilter(_SayOnce())
 
 
 class Image(Protocol):
-    """What the records are read into."""
+    """The state that records are read into."""
 
     offset: int
-    """Of the last record that was applied; -1 before the first one."""
+    """The offset of the last applied record; -1 before the first one."""
 
     @property
     def leader(self) -> str | None:
-        """The URL that the last server that took the topic over wrote into it; None where it wrote none."""
+        """The URL that the last server to take over the topic wrote into it; None if it wrote none."""
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int, timestamp: int | None) -> None: ...
 
 
 class Store:
-    """The topic of one server process. Used from its event loop."""
+    """The state topic, for one server process. Used from its event loop."""
 
     def __init__(
         self,
@@ -91,9 +93,9 @@ class Store:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.on_applied: Callable[[], None] = lambda: None
-        """Called when the state has taken in more records."""
+        """Called when more records have been applied to the state."""
         self._position = 0
-        """The offset that is read next; past the last record where markers of transactions follow it."""
+        """The next offset to read; past the last record if transaction markers follow it."""
         self._questions: SimpleQueue[tuple[asyncio.Future[int], float]] = SimpleQueue()
         self._caught_up = self._loop.create_future()
         self._stopping = threading.Event()
@@ -102,7 +104,8 @@ class Store:
         self._work: SimpleQueue[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = (
             SimpleQueue()
         )
-        # A daemon, unlike an executor's: the end of this process must not wait for a cluster that is away.
+        # A daemon thread, unlike an executor's: the process must not wait for an unreachable cluster when it
+        # ends.
         threading.Thread(target=self._write_all, name=f"{what}-writer", daemon=True).start()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Gets an exception when the topic can no longer be read."""
@@ -113,7 +116,7 @@ class Store:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been read from the topic: nobody has taken it over."""
+        """Whether nothing has been read from the topic: no server has taken it over yet."""
         return self._state.offset < 0
 
     # Reading
@@ -130,7 +133,9 @@ class Store:
             raise CannotStart(f"the topic {self.topic} could not be read to its end in {timeout:g} s")
 
     async def applied(self, offset: int, timeout: float) -> None:
-        """Wait until the record at `offset` is in the state; StoreUncertain if that takes too long."""
+        """Wait until the state includes the record at `offset`. Raises StoreUncertain if that takes too
+        long.
+        """
         if self._position > offset:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -141,7 +146,7 @@ class Store:
             raise StoreUncertain(f"offset {offset} was not read back in {timeout:g} s") from None
 
     async def read_to_end(self, timeout: float) -> None:
-        """Wait until the state has all that is in the topic now."""
+        """Wait until the state includes everything that is in the topic now."""
         asked: asyncio.Future[int] = self._loop.create_future()
         self._questions.put((asked, timeout))
         try:
@@ -151,7 +156,9 @@ class Store:
         await self.applied(end - 1, timeout)
 
     def _tell_end(self, consumer: Consumer) -> None:
-        """Answer who asks for the end. In the reader's thread: librdkafka's consumers are for one."""
+        """Answer those who wait for the end offset. In the reader's thread: librdkafka's consumers are for
+        one thread.
+        """
         from confluent_kafka import KafkaException, TopicPartition
 
         while not self._questions.empty():
@@ -175,7 +182,7 @@ class Store:
                 with_login(
                     {
                         **self._settings,
-                        # librdkafka wants one; nothing is joined or committed.
+                        # librdkafka requires one; no group is joined and nothing is committed.
                         "group.id": f"penstock-{self._what}",
                         "enable.auto.commit": False,
                         "auto.offset.reset": "earliest",
@@ -189,7 +196,7 @@ class Store:
                 ),
                 logger=librdkafka_log,
             )
-            # By number: librdkafka takes half a second longer to find out where the beginning is.
+            # By number: librdkafka needs half a second longer to look up the beginning.
             consumer.assign([TopicPartition(self.topic, 0, 0)])
             while not self._stopping.is_set():
                 self._read_some(consumer)
@@ -203,7 +210,7 @@ class Store:
     def _read_some(self, consumer: Consumer) -> None:
         from confluent_kafka import KafkaError
 
-        # One is waited for; consume alone would wait for as many as it may take.
+        # Wait for one record; `consume` alone would wait until it has the maximum number.
         first = consumer.poll(0.05)
         if first is None:
             return
@@ -226,7 +233,7 @@ class Store:
             self._call(self._take_in, records, at_end)
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: this process ends
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _take_in(self, records: list[Message], at_end: int) -> None:
@@ -254,16 +261,16 @@ class Store:
     # Writing
 
     async def take_over(self, timeout: float) -> None:
-        """Become the one who writes: fence the others, and read all that they wrote."""
+        """Become the only writer: fence the others, and read everything that they wrote."""
         await self._in_writer(self._new_writer, timeout)
         await self.read_to_end(timeout)
 
     async def step_down(self) -> None:
-        """Stop writing. A write that is under way is refused by whoever took over."""
+        """Stop writing. A write in flight is rejected if another server has taken over."""
         await self._in_writer(self._drop_writer)
 
     async def write(self, records: Sequence[Encoded], timeout: float) -> int:
-        """Write records in one transaction; return when the state has them. The offset of the last."""
+        """Write records in one transaction. Returns the last offset when the state includes them."""
         offset: int = await self._in_writer(self._transact, records, timeout)
         await self.applied(offset, timeout)
         return offset
@@ -274,7 +281,7 @@ class Store:
         return await future
 
     def _write_all(self) -> None:
-        """The writer's thread: one thing after the other."""
+        """The writer's thread: executes one task after the other."""
         while True:
             future, function, arguments = self._work.get()
             try:
@@ -298,7 +305,7 @@ class Store:
                     "acks": "all",
                     "linger.ms": 0,
                     "compression.type": "none",
-                    "message.max.bytes": 64 << 20,  # the broker says what is too much
+                    "message.max.bytes": 64 << 20,  # the broker reports records that are too large
                     "retry.backoff.ms": 20,
                     "retry.backoff.max.ms": 200,
                     "reconnect.backoff.max.ms": 1000,
@@ -342,7 +349,7 @@ class Store:
                 raise self._refused(writer, trouble)
             writer.commit_transaction(timeout)
         except SystemError as error:
-            # How confluent-kafka lets a fatal error out of `flush` when a delivery report is due, too.
+            # How confluent-kafka raises a fatal error from `flush` even if a delivery report is due.
             self._writer = None
             raise NoLongerLeader(f"writing: {error.__cause__ or error}") from error
         except KafkaException as error:
@@ -364,7 +371,7 @@ class Store:
         return StoreUncertain(f"the cluster refused the record: {error.str()}")
 
     def _abort(self, writer: Producer) -> None:
-        """Forget the transaction; where even that fails, the next write begins with a new writer."""
+        """Abort the transaction. If even that fails, the next write starts with a new writer."""
         from confluent_kafka import KafkaException
 
         try:
@@ -383,7 +390,9 @@ class Store:
 
 
 def _note(error: Any) -> None:
-    """librdkafka's errors outside of a call. Without one who hears them, a fatal one breaks into any call."""
+    """Receives librdkafka's errors outside of a call. Without this callback a fatal error is raised in any
+    call.
+    """
     log.debug("librdkafka: %s", error.str())
 
 

@@ -1,6 +1,6 @@
-"""A state topic is created where it is missing, and checked: compacted, one partition where order counts.
+"""Creates the state topic if it is missing, and checks it: compacted, and one partition if order matters.
 
-A topic that deletes old records would forget state after a week; a server refuses to start on one.
+A topic that deletes old records would lose state after a week; a server refuses to start on one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ log = logging.getLogger(__name__)
 def prepare(
     settings: dict[str, str], topic: str, *, replication_factor: int, timeout: float, partitions: int = 1
 ) -> str:
-    """Make or check the topic; the cluster's id. More partitions are for a topic that is made."""
+    """Create or check the topic. Returns the cluster's id. More than one partition is only used when creating
+    it.
+    """
     from confluent_kafka import KafkaException
 
     admin, metadata = reach(settings, timeout)
@@ -35,17 +37,17 @@ def prepare(
 
 
 def reach(settings: dict[str, str], timeout: float) -> tuple[AdminClient, Any]:
-    """A client and the cluster's metadata. CannotStart where no broker answers, or refuses the login."""
+    """A client and the cluster's metadata. Raises CannotStart if no broker responds or the login fails."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
     errors: list[KafkaError] = []
 
     def failed(error: KafkaError) -> None:
-        if not errors or error.code() != error._ALL_BROKERS_DOWN:  # which says less than the one before it
+        if not errors or error.code() != error._ALL_BROKERS_DOWN:  # less specific than the error before it
             errors[:] = [error]
 
-    # Errors are raised here: librdkafka's own lines would repeat each attempt.
+    # Errors are raised here; librdkafka's own log lines would repeat for each attempt.
     admin = AdminClient(with_login({**settings, "log_level": 0, "error_cb": failed}))
     where = settings.get("bootstrap.servers", "")
     try:

@@ -1,1 +1,1 @@
-"""Projects in Spark's declarative format, run once or kept running."""
+"""Projects in the format of Spark Declarative Pipelines, run once or continuously."""

@@ -1,4 +1,4 @@
-"""What can be wrong with a pipeline, as types; every message names the thing and what to do.
+"""Errors of pipelines; every message names the object and says what to do.
 
 PenstockError
 └── PipelineError
@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A place in a project's file; `file` is relative to the project."""
+    """A position in a project's file; `file` is relative to the project."""
 
     file: str
     line: int | None = None
@@ -27,15 +27,15 @@ class Where:
 
 
 class PipelineError(PenstockError):
-    """The root of what running a pipeline raises."""
+    """The base class of errors of pipelines."""
 
 
 class BadProject(PipelineError):
-    """The spec file is missing, is not YAML, or says what cannot be."""
+    """The spec file is missing, is not YAML, or has invalid values."""
 
 
 class BadDefinition(PipelineError):
-    """A definition that cannot be used; `where` is its place."""
+    """An invalid definition; `where` is its position."""
 
     def __init__(self, message: str, where: Where | None = None) -> None:
         super().__init__(f"{where}: {message}" if where else message)

@@ -1,7 +1,7 @@
-"""From an exception of Spark, a stream or a user's file to the one line that says what is wrong.
+"""Reduces an exception of Spark, a stream or a user's file to one line with the cause.
 
-Spark wraps: a StreamingQueryException holds the text of a Python worker's traceback, which holds that of a
-JVM's. The innermost cause is what a person can act on; the rest is in the log.
+Spark nests errors: a StreamingQueryException contains the text of a Python worker's traceback, which contains
+that of a JVM's. The innermost cause is the one that a user can act on; the rest is in the log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FIRST_JAVA = re.compile(r"^: (?P<type>[\w.$]+): (?P<text>.*)$", re.MULTILINE)
 _NAMED = re.compile(r"\[[A-Z][A-Z_]+(?:\.[A-Z_]+)*\] ")
 _LONGEST = 600
 
-# Errors of Spark that mean: the state on disk is of another query.
+# Spark's errors that mean: the state on disk belongs to another query.
 _STATE_DOES_NOT_FIT = re.compile(
     r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
     r"|STATE_STORE_SCHEMA|STATE_STORE_INVALID_|STATE_STORE_VALUE_SCHEMA_EVOLUTION"
@@ -27,7 +27,7 @@ _STATE_DOES_NOT_FIT = re.compile(
 
 
 def cause(error: BaseException) -> str:
-    """One line: what is wrong, without wrapping, stack traces and positions in generated plans."""
+    """The cause in one line, without wrapping, stack traces and positions in generated plans."""
     message = getattr(error, "getMessage", None)
     text = None
     if callable(message):
@@ -45,7 +45,7 @@ def cause(error: BaseException) -> str:
 
 
 def shorten(text: str) -> str:
-    """The innermost cause in a text that Spark gave, as one line."""
+    """The innermost cause in an error text of Spark, as one line."""
     text = _QUERY.sub("", text)
     text = _STREAM_FAILED.sub("", text)
     if "Traceback (most recent call last)" in text:
@@ -59,7 +59,7 @@ def shorten(text: str) -> str:
             words = last["text"] if _JAVA_FRAME.search(following) else f"{last['text']} {following}"
             text = words if kind in ("PySparkRuntimeError", "Exception") else f"{kind}: {words}"
     elif (first := _FIRST_JAVA.search(text)) and _NAMED.match(first["text"]):
-        text = text[first.start("text") :]  # an error that Spark has a name for says more than what caused it
+        text = text[first.start("text") :]  # an error class of Spark is more specific than its cause
     elif found := list(_JAVA_CAUSE.finditer(text)):
         text = found[-1]["text"] if found[-1]["text"] else found[-1]["type"]
     elif first:
@@ -75,5 +75,5 @@ def shorten(text: str) -> str:
 
 
 def state_does_not_fit(text: str) -> bool:
-    """Whether a failure says that the checkpoint belongs to another query, so that only a rebuild helps."""
+    """Whether the checkpoint belongs to another query, so that only a rebuild helps."""
     return bool(_STATE_DOES_NOT_FIT.search(text))

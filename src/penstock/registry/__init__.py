@@ -1,1 +1,1 @@
-"""A schema registry with the REST API of Confluent's, kept in a compacted topic of any Kafka cluster."""
+"""A schema registry with Confluent's REST API, stored in a compacted topic of any Kafka cluster."""

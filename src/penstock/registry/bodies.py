@@ -1,8 +1,8 @@
-"""What clients send, checked field by field: schemas with references, metadata and rules; settings; modes.
+"""Validates request bodies field by field: schemas with references, metadata and rules; settings; modes.
 
-Unknown fields are skipped, as Confluent's does. A field of the wrong kind is a `BadRequest` that names
-it. Metadata and rule sets come out in one spelling (sorted, empty parts left out, defaults filled in), so
-that equal ones are equal as values.
+Unknown fields are ignored, as in Confluent's registry. A field with a wrong type is a `BadRequest` that names
+it. Metadata and rule sets are normalised (sorted, empty parts omitted, defaults filled in), so that equal
+ones compare equal.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _RULE_LISTS = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaBody:
-    """A schema as a client sends it. `version` 0 and `id` -1 are none; no `schema` means the latest one's."""
+    """A schema in a request. `version` 0 and `id` -1 mean none; without `schema` it means the latest
+    one's.
+    """
 
     schema: str | None
     schema_type: str = "AVRO"
@@ -63,13 +65,13 @@ class SchemaBody:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """The settings that a PUT /config names, in the names of the stored record; None removes one."""
+    """The settings in a PUT /config, with the names of the stored record; None removes one."""
 
     values: Json = field(default_factory=dict)
 
 
 def parse_json(data: bytes) -> Any:
-    """The body as JSON; BadRequest with the place where it stops being JSON."""
+    """The body as JSON; BadRequest has the position of a syntax error."""
     if not data:
         raise Unprocessable("The request body must not be null")
     try:
@@ -332,7 +334,7 @@ def _names(value: Any, where: str) -> list[str]:
 
 
 def merge_metadata(below: Json | None, above: Json | None) -> Json | None:
-    """Both together; where both have a name, the one of `above` counts."""
+    """Merges both; if both have a name, the one of `above` counts."""
     if below is None or above is None:
         return above if below is None else below
     merged: Json = {}
@@ -359,14 +361,14 @@ def merge_rule_sets(below: Json | None, above: Json | None) -> Json | None:
 
 
 def with_version_property(metadata: Json | None, version: int) -> Json:
-    """`confluent:version` set, which makes a schema one of its own for each version."""
+    """Sets `confluent:version`, which makes the schema of each version distinct."""
     properties = {**(metadata or {}).get("properties", {}), CONFLUENT_VERSION: str(version)}
     result = {**(metadata or {}), "properties": dict(sorted(properties.items()))}
     return {name: result[name] for name in ("tags", "properties", "sensitive") if name in result}
 
 
 def version_property(metadata: Json | None) -> int | None:
-    """The number that `confluent:version` names; None for what is not a number."""
+    """The number in `confluent:version`; None if it is not a number."""
     text = (metadata or {}).get("properties", {}).get(CONFLUENT_VERSION)
     try:
         return int(text) if isinstance(text, str) else None

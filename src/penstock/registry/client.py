@@ -1,8 +1,8 @@
-"""A client of any registry with Confluent's REST API: what the command line and Spark ask of one.
+"""A client for any registry with Confluent's REST API, used by the command line and Spark.
 
-What a registry refuses is a `Refused` with its code and its words; one that does not answer is
-`Unreachable`. Schemas by id never change, so they are asked for once. httpx is imported when a client
-is made.
+A rejected request raises `Refused` with the registry's code and message; a registry that does not respond
+raises `Unreachable`. Schemas by id never change, so they are cached. httpx is imported when a client is
+created.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ NOT_CONFIGURED = (40401, 40408, 40409)
 
 
 class Unreachable(RegistryError):
-    """Nothing that is a registry answers there."""
+    """No registry responds at the address."""
 
 
 class Refused(RegistryError):
-    """The registry's own answer to a request that it does not fulfil."""
+    """The registry rejected a request."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(f"{message} (error {code})")
@@ -52,7 +52,7 @@ class Refused(RegistryError):
 
 
 class MissingLibrary(MissingExtra, RegistryError):
-    """What the work needs is not installed."""
+    """A required library is not installed."""
 
     def __init__(self, what: str, error: ImportError) -> None:
         super().__init__(what, error.name, "registry")
@@ -60,7 +60,9 @@ class MissingLibrary(MissingExtra, RegistryError):
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """Where a registry is, and how to log in. `url` may name several: the first that answers serves."""
+    """The address of a registry, and the login. `url` may have several addresses: the first one that responds
+    is used.
+    """
 
     url: str = DEFAULT_URL
     user: str | None = field(default=None, repr=False)
@@ -70,12 +72,12 @@ class RegistrySettings:
     key: str | None = None
     timeout: float = 10.0
     patience: float = 0.0
-    """How long a registry that is away, or answers 5xx, is asked again."""
+    """How long to retry if a registry is unavailable, or responds with 5xx."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as a registry reports it; subject and version are empty for what was asked for by its id."""
+    """A schema in a response; subject and version are empty if it was requested by id."""
 
     id: int
     schema_type: str
@@ -88,7 +90,7 @@ class RegisteredSchema:
 
     @property
     def body(self) -> Json:
-        """What a registration sends."""
+        """The body of a registration."""
         return schema_body(self.schema, self.schema_type, self.references, self.metadata, self.rule_set)
 
 
@@ -112,7 +114,7 @@ def schema_body(
 
 
 class RegistryClient:
-    """Talks to one registry, or to the first of several that answers. For one thread."""
+    """Talks to one registry, or to the first of several that responds. For one thread."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         try:
@@ -151,7 +153,9 @@ class RegistryClient:
     # Requests
 
     def request(self, method: str, *path: str, body: Any = None, **query: object) -> Any:
-        """The answer as JSON. `path` are segments as they are; what is False in the query is left out."""
+        """The response as JSON. `path` are unencoded segments; query parameters that are False are
+        omitted.
+        """
         place = "/" + "/".join(quote(segment, safe="") for segment in path)
         params = {
             name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -205,7 +209,7 @@ class RegistryClient:
         found: list[str] = self.request(
             "GET", "subjects", subjectPrefix=_in_all_contexts(prefix), deleted=deleted
         )
-        # Older registries do not know the parameter.
+        # Older registries do not have the parameter.
         wanted = names.SubjectPrefix(_in_all_contexts(prefix))
         return sorted(name for name in found if wanted.matches(name))
 
@@ -255,7 +259,7 @@ class RegistryClient:
                 return
 
     def by_id(self, schema_id: int, subject: str = "") -> RegisteredSchema:
-        """The schema of an id. In a context other than the default one, `subject` says in which."""
+        """The schema of an id. In a context other than the default one, `subject` names the context."""
         context = names.context_prefix(subject)
         known = self._by_id.get((schema_id, context))
         if known is None:
@@ -273,7 +277,7 @@ class RegistryClient:
     # Writing
 
     def register(self, subject: str, body: Json, *, normalize: bool = False) -> int:
-        """The id of the schema."""
+        """Returns the schema's id."""
         answer = self.request(
             "POST", "subjects", subject, "versions", body=_as_sent(body), normalize=normalize
         )
@@ -290,7 +294,7 @@ class RegistryClient:
     def compatibility(
         self, subject: str, body: Json, version: str | None = None, *, normalize: bool = False
     ) -> list[str] | None:
-        """None when the schema may follow, else the reasons. Without a version, as a registration checks."""
+        """None if the schema is compatible, else the reasons. Without a version, as at registration."""
         place = ["compatibility", "subjects", subject, "versions", *([version] if version else [])]
         answer = self.request("POST", *place, body=_as_sent(body), verbose=True, normalize=normalize)
         if answer["is_compatible"]:
@@ -326,7 +330,7 @@ class RegistryClient:
     # Understanding
 
     def resolve(self, schema: RegisteredSchema) -> tuple[ResolvedReference, ...]:
-        """The schema's references with their texts, and theirs."""
+        """The schema's references with their texts, recursively."""
         return self.resolve_references(schema.references, schema.subject)
 
     def resolve_references(
@@ -354,7 +358,7 @@ class RegistryClient:
         return resolved
 
     def parse(self, schema: RegisteredSchema) -> ParsedSchema:
-        """The schema understood; InvalidSchema if it is none."""
+        """The parsed schema; raises InvalidSchema."""
         return parse_schema(schema.schema_type, schema.schema, self.resolve(schema))
 
 
@@ -368,7 +372,7 @@ def parse_schema(
 
 
 def _as_sent(body: Json) -> Json:
-    """Avro is what a body without a type means, to registries of any age."""
+    """A request without a type means Avro in registries of any version."""
     return {name: value for name, value in body.items() if (name, value) != ("schemaType", "AVRO")}
 
 
@@ -393,7 +397,7 @@ def _in_all_contexts(prefix: str) -> str:
 
 
 def _addresses(text: str) -> tuple[list[str], str | None]:
-    """The URLs without the user that one of them may name, and that user."""
+    """The URLs without their user, and that user."""
     found: list[str] = []
     user: str | None = None
     for word in text.split(","):

@@ -1,4 +1,4 @@
-"""The seven compatibility levels, composed from the formats' two directions."""
+"""The seven compatibility levels, based on the two directions that each format checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reasons_against(
     config: Json,
     parsed: Callable[[StoredSchema], ParsedSchema],
 ) -> list[str]:
-    """Why `new` may not follow `previous` (oldest first) under a configuration; none if it may."""
+    """Why `new` is not compatible with `previous` (oldest first) under a configuration; empty if it is."""
     level: str = config["compatibilityLevel"]
     validate_fields = bool(config.get("validateFields"))
     reasons: list[str] = []

@@ -1,7 +1,8 @@
-"""The difference of two schemas, field by field. Pure: two parsed schemas in, a list of changes out.
+"""The differences between two schemas, field by field. Pure: takes two parsed schemas, returns a list of
+changes.
 
-A schema becomes a list of parts, each a place such as `address.street` and what is said of it; a change is a
-part that only one of the two has, or has otherwise.
+A schema is converted to a list of parts, each with a path such as `address.street` and a description; a
+change is a part that only one of the two schemas has, or that differs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MOST_DEEP = 50
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`before` is None for what was added, `after` for what was removed."""
+    """`before` is None for an added part, `after` for a removed one."""
 
     place: str
     before: str | None
@@ -29,7 +30,7 @@ class Change:
 
 
 def changes(old: Any, new: Any) -> list[Change]:
-    """What is different in two parsed schemas, in the order of their texts."""
+    """The differences between two parsed schemas, in the order of their texts."""
     before, after = dict(parts_of(old)), dict(parts_of(new))
     found = [
         Change(place, text, after.get(place)) for place, text in before.items() if text != after.get(place)
@@ -39,7 +40,7 @@ def changes(old: Any, new: Any) -> list[Change]:
 
 
 def text_difference(old: str, new: str, old_name: str, new_name: str) -> list[str]:
-    """The lines of a unified difference."""
+    """The lines of a unified diff."""
     return list(
         difflib.unified_diff(
             readable(old).splitlines(), readable(new).splitlines(), old_name, new_name, lineterm=""
@@ -48,7 +49,7 @@ def text_difference(old: str, new: str, old_name: str, new_name: str) -> list[st
 
 
 def readable(text: str) -> str:
-    """JSON is laid out; other texts stay."""
+    """JSON is pretty-printed; other texts stay unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the registry refuses and what fails in it, each with its HTTP status and Confluent's error code.
+"""The errors of the registry, each with its HTTP status and Confluent's error code.
 
 PenstockError
 └── RegistryError
@@ -16,11 +16,11 @@ from penstock.errors import PenstockError
 
 
 class RegistryError(PenstockError):
-    """The root of the registry's errors."""
+    """The base class of the registry's errors."""
 
 
 class RestError(RegistryError):
-    """An error that is answered to a client."""
+    """An error that is returned to a client."""
 
     status = 500
 
@@ -31,7 +31,7 @@ class RestError(RegistryError):
 
 
 class HttpError(RestError):
-    """An error of HTTP itself; Jersey, under Confluent's, words them like this."""
+    """An HTTP error with the message of Jersey, the HTTP library of Confluent's registry."""
 
     def __init__(self, status: int, reason: str, message: str | None = None) -> None:
         self.status = status
@@ -39,7 +39,7 @@ class HttpError(RestError):
 
 
 class BadRequest(RestError):
-    """The body is not JSON, or has a value of the wrong kind."""
+    """The body is not JSON, or a value has the wrong type."""
 
     status = 400
 

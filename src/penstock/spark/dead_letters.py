@@ -1,11 +1,12 @@
-"""Records that do not decode, written to a topic by the task that met them.
+"""Writes records that cannot be decoded to a topic, from the task that read them.
 
-A letter has the record's key, value and headers as they were, and headers that say where it came from and
-what is wrong with it: penstock.dead.reason, .part, .query, .topic, .partition, .offset, .timestamp and
-.schema.id. It is acknowledged by all in-sync replicas before the batch without its record is given to Spark.
-A task that is run again writes its letters again.
+A dead letter has the record's key, value and headers unchanged, plus headers with its origin and the reason:
+penstock.dead.reason, .part, .query, .topic, .partition, .offset, .timestamp and .schema.id. It is
+acknowledged by all in-sync replicas before Spark gets the batch without the record. A task that runs again
+writes its dead letters again.
 
-The topic is created with the first letter if it does not exist, so none is created when all records decode.
+The topic is created with the first dead letter if it does not exist, so none is created when all records can
+be decoded.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _FAMILIES = ("security.", "ssl.", "sasl.")
 
 
 class DeadLetters:
-    """The topic and its producer, made with the first letter. `query` is whose letters they are."""
+    """The topic and its producer, created with the first dead letter. `query` is the id of the query."""
 
     def __init__(self, cluster: Cluster, topic: str, kafka: Mapping[str, str], query: str | None) -> None:
         self._cluster = cluster
         self._topic = topic
         self._query = query
-        # The other settings are a reader's.
+        # The other settings are those of a consumer.
         self._kafka = {
             name: value for name, value in kafka.items() if name in _SETTINGS or name.startswith(_FAMILIES)
         }
@@ -74,7 +75,7 @@ class DeadLetters:
                 raise self._not_delivered(error.args[0]) from None
 
     def flush(self) -> None:
-        """Until all are acknowledged; NotDelivered if one was not."""
+        """Wait until all are acknowledged. Raises NotDelivered if one was not."""
         if self._producer is None:
             return
         deadline = time.monotonic() + 2 * _TIMEOUT_MS / 1000
@@ -104,9 +105,9 @@ class DeadLetters:
         return self._producer
 
     def _make_topic(self) -> None:
-        """Another task may be about to make it, too: it is made once, and both wait for its leader.
+        """Another task may be creating it, too: it is created once, and both wait for its leader.
 
-        Not left to the broker, which may not be allowed to (`auto.create.topics.enable`).
+        Not left to the broker's automatic creation, which may be disabled (`auto.create.topics.enable`).
         """
         try:
             if self._topic not in self._cluster.partitions([self._topic]):

@@ -88,7 +88,7 @@ def read(
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The table as a DataFrame: the files that its newest version (or `version`) has, read by Spark."""
+    """The table as a DataFrame: Spark reads the files of its newest version (or of `version`)."""
     from pyspark.sql.types import StructType
 
     table = _open(str(path), dict(storage_options or {}), version)
@@ -109,7 +109,7 @@ def read(
 
 
 class DeltaWriter:
-    """Writes batches to one table. Call it with a DataFrame and its batch id."""
+    """Writes micro-batches to one table. Call it with a DataFrame and its batch id."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class DeltaWriter:
         self._storage = storage_options
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Add the batch, unless the table has it."""
+        """Add the batch, unless the table already has it."""
         app_id = self._app_id or df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         if app_id is None:
             raise SparkError("Spark does not provide the query's id: give the writer an app_id")
@@ -162,7 +162,8 @@ class DeltaWriter:
             try:
                 return commit(table, properties)
             except CommitFailedError:
-                # Another writer was first. Its commit may be this very batch, by a run that we thought dead.
+                # Another writer was first. Its commit may be this same batch, from a run that was assumed
+                # dead.
                 if attempt == _TRIES - 1:
                     raise
             time.sleep(random.uniform(0, 0.05 * 2 ** min(attempt, 5)))
@@ -185,7 +186,7 @@ class DeltaWriter:
                     storage_options=self._storage or None,
                 )
             except CommitFailedError:
-                pass  # another has made it meanwhile
+                pass  # another writer has created it in the meantime
             table = _open(self._path, self._storage)
         return table
 
@@ -205,7 +206,7 @@ class DeltaWriter:
                 raise BadOption(f"{self._path}: no column {name} among {', '.join(schema.names)}")
 
     def _check_types(self, table: DeltaTable, schema: pa.Schema) -> None:
-        """The rows fit the table, which is given new columns if that was asked for."""
+        """Check that the rows fit the table; adds new columns if that was requested."""
         has = {field.name: field for field in table.schema().fields}
         new: list[DeltaField] = []
         for field in DeltaSchema.from_arrow(schema).fields:
@@ -227,7 +228,7 @@ class DeltaWriter:
     def _prepare(
         self, df: DataFrame, schema: pa.Schema, table: DeltaTable
     ) -> Callable[[DeltaTable, CommitProperties], None] | None:
-        """What commits the rows, however often it must be tried; None if there are none."""
+        """A function that commits the rows, which may be retried; None if there are no rows."""
         if self._mode == "append" and not table.metadata().partition_columns:
             actions = self._write_files(df, schema)
             return (lambda table, how: _add(table, actions, schema, how)) if actions else None
@@ -273,7 +274,7 @@ class DeltaWriter:
 
 
 def last_of_each_key(rows: pa.Table, key: Sequence[str], order_by: Sequence[str] = ()) -> pa.Table:
-    """Of the rows of one key the last, by `order_by` and then by position. BadRow for a key that is null."""
+    """The last row of each key, by `order_by` and then by position. Raises BadRow for a null key."""
     for name in key:
         if rows[name].null_count:
             raise BadRow(f"column {name} is null in {rows[name].null_count} rows: a key must not be")
@@ -291,7 +292,7 @@ def last_of_each_key(rows: pa.Table, key: Sequence[str], order_by: Sequence[str]
 def _file_writer(
     path: str, storage: Mapping[str, str], schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For mapInArrow: a task's rows become one file of the table; what comes out is its name and size."""
+    """For mapInArrow: writes a task's rows to one file of the table, and returns its name and size."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from deltalake.fs import DeltaStorageHandler

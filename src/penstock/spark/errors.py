@@ -34,7 +34,9 @@ R = TypeVar("R")
 
 
 def plainly(method: Callable[P, R]) -> Callable[P, R]:
-    """For what Spark calls: it shows the user the whole stack of an error, and ours say it all themselves."""
+    """For functions that Spark calls: Spark shows the whole stack of an error, but the message is
+    sufficient.
+    """
 
     @functools.wraps(method)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -47,11 +49,11 @@ def plainly(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class SparkError(PenstockError):
-    """The root of what the Spark source, sink and helpers raise."""
+    """The base class of errors of the Spark source, sink and helpers."""
 
 
 class NoJava(SparkError):
-    """No Java on this machine that Spark can run on."""
+    """There is no Java on this machine that Spark can run on."""
 
 
 class BadOption(SparkError):
@@ -59,27 +61,27 @@ class BadOption(SparkError):
 
 
 class NotTyped(BadOption):
-    """A schema for which there is no type of Spark's, or a type for which a format has none."""
+    """A schema without a Spark type, or a type that a format cannot represent."""
 
 
 class SchemaRefused(BadOption):
-    """The registry does not take, or does not have, the schema of what is to be written."""
+    """The registry rejects, or does not have, the schema of the records to write."""
 
 
 class DecodeFailed(SparkError):
-    """A record does not decode, and `decode.errors` is fail (the default)."""
+    """A record cannot be decoded, and `decode.errors` is fail (the default)."""
 
 
 class BadOffsets(SparkError):
-    """Offsets that were given, or that a checkpoint holds, do not fit the topics that are read."""
+    """The given offsets, or those of a checkpoint, do not match the topics that are read."""
 
 
 class NoSuchTopic(SparkError):
-    """A topic that was subscribed or assigned does not exist."""
+    """A topic in `subscribe` or `assign` does not exist."""
 
 
 class DataLoss(SparkError):
-    """Records that the query has not read have gone; raised only with `failOnDataLoss` (the default)."""
+    """Records were deleted before the query read them. Only raised with `failOnDataLoss` (the default)."""
 
 
 class LogCut(SparkError):
@@ -87,7 +89,7 @@ class LogCut(SparkError):
 
 
 class NotCommitted(SparkError):
-    """A read_committed range cannot be read to its end, because a transaction before it does not end."""
+    """A `read_committed` range cannot be read to its end, because a transaction before it does not end."""
 
 
 class DataGone(SparkError):
@@ -103,21 +105,21 @@ class DataGone(SparkError):
         self.log_start_offset = log_start_offset
 
     def __reduce__(self) -> tuple[type[DataGone], tuple[str, int, int, int]]:
-        # Spark carries a worker's exception to the driver by pickle.
+        # Spark sends a worker's exception to the driver with pickle.
         return type(self), (self.topic, self.partition, self.start, self.log_start_offset)
 
 
 class BadRow(SparkError):
-    """A row has no topic, or a partition that cannot be."""
+    """A row without a topic, or with an invalid partition."""
 
 
 class NotDelivered(SparkError):
-    """Records could not be handed to the cluster; nothing of their transaction counts. Try again."""
+    """Records could not be written to the cluster; their transaction has no effect. Retriable."""
 
 
 class Fenced(SparkError):
-    """Another producer has taken over this task's transactional id: what this one wrote does not count."""
+    """Another producer has taken over this task's transactional id: the writes of this one have no effect."""
 
 
 class BatchChanged(SparkError):
-    """A batch was partly written before, and its tasks now hold other rows than those that were written."""
+    """A micro-batch was partly written before, and its tasks now have other rows than those written."""

@@ -1,13 +1,13 @@
-"""Names in Spark's SQL."""
+"""Quotes identifiers for Spark SQL."""
 
 from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes it whatever it is: in backticks, and those in it twice."""
+    """The name in backticks, with backticks inside doubled."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def unquoted(inside: str) -> str:
-    """The name that stands between two backticks."""
+    """The name between two backticks."""
     return inside.replace("``", "`")

@@ -38,7 +38,7 @@ exec '{java}' "$@"
 
 
 def find_java_home(environ: Mapping[str, str], cache: Path | None = None) -> Path:
-    """The JAVA_HOME for Spark; NoJava if there is none. `cache` is where a wrapper may be kept."""
+    """The JAVA_HOME for Spark. Raises NoJava if there is none. `cache` is where a wrapper may be kept."""
     seen: list[str] = []
     candidates: list[tuple[str, Path]] = []
     if home := environ.get("JAVA_HOME"):
@@ -65,14 +65,14 @@ def find_java_home(environ: Mapping[str, str], cache: Path | None = None) -> Pat
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a `java` command, or None if it is not one that runs."""
+    """The major version of a `java` command; None if it does not run."""
     release = java.resolve().parent.parent / "release"
     try:
         match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release.read_text(), re.MULTILINE)
         if match and os.access(java, os.X_OK):
             return int(match.group(1))
     except OSError:
-        pass  # some packages leave the file out: ask the command itself
+        pass  # some packages omit the file: ask the command itself
     try:
         shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -82,7 +82,7 @@ def java_version(java: Path) -> int | None:
 
 
 def wrapped_home(java: Path, cache: Path) -> Path:
-    """A home under `cache` whose `bin/java` runs `java` without the module that it lacks."""
+    """A home under `cache` whose `bin/java` runs `java` without the missing module."""
     home = cache / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     script = home / "bin" / "java"
     text = _WRAPPER.format(java=str(java).replace("'", "'\\''"))
@@ -116,6 +116,7 @@ def _cache_directory(environ: Mapping[str, str]) -> Path:
         directory = (Path(base) if base else Path.home() / ".cache") / "penstock"
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):
-        # A home that cannot be written, as in many containers. Nobody else may write the script we run.
+        # The directory is not writable, as in many containers. Nobody else may be able to write the script we
+        # run.
         return Path(tempfile.mkdtemp(prefix="penstock-java-"))
     return directory

@@ -1,1 +1,1 @@
-"""Continuous SQL over topics: statements of ours around queries that are Spark's own. `docs/sql.md`."""
+"""Continuous SQL over topics: Penstock's statements around queries in Spark SQL. See `docs/sql.md`."""

@@ -1,8 +1,8 @@
-"""`PenstockBroker`: a real broker in a process of its own, driven by a test.
+"""`PenstockBroker`: a real broker in a separate process, controlled by a test.
 
-It owns the process, its port and its data directory, and is gone when the context manager ends or
-when the test process dies, however it dies. The other end of the control pipe is `server.py`; the
-record and topic helpers are an ordinary Kafka client (`client.py`).
+It owns the process, its port and its data directory, and removes them when the context manager ends or when
+the test process dies, in whatever way. The other end of the control pipe is `server.py`; the record and topic
+helpers are an ordinary Kafka client (`client.py`).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _START_TIMEOUT = 60.0
 
 
 class BrokerFailed(RuntimeError):
-    """The broker did not start, or died when nobody asked it to; the message ends with its log."""
+    """The broker did not start, or died unexpectedly; the message ends with its log."""
 
 
 class PenstockBroker:
     """A broker for a test.
 
-    `settings` are Kafka's broker settings by their names. `data_dir` keeps the data after the test;
-    without it the broker has a temporary directory. `event_loop="uvloop"` runs the loop that
-    production runs, on which the clock cannot be advanced.
+    `settings` are broker settings with Kafka's names. `data_dir` keeps the data after the test; without it
+    the broker has a temporary directory. `event_loop="uvloop"` uses the event loop of production, on which
+    the clock cannot be advanced.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PenstockBroker:
 
     @property
     def data_dir(self) -> str:
-        """The broker's `log.dirs`; with a temporary one, gone when the context manager ends."""
+        """The broker's `log.dirs`; a temporary directory is removed when the context manager ends."""
         if self._given_data_dir is not None:
             return self._given_data_dir
         if self._home is None:
@@ -117,14 +117,14 @@ class PenstockBroker:
         self.close()
 
     def start(self) -> None:
-        """Starts the process and returns when it listens; on the port it had before, if it had one."""
+        """Starts the process and returns when it listens, on its previous port if it had one."""
         if self.running:
             raise BrokerFailed("the broker is running already")
         if self._home is None:
             self._home = tempfile.mkdtemp(prefix="penstock-")
             self._log = open(os.path.join(self._home, "broker.log"), "ab")
         os.makedirs(self.data_dir, exist_ok=True)
-        # Only the first start may choose: afterwards clients know the port.
+        # Only the first start may choose the port: afterwards clients know it.
         attempts = 1 if self._port else _START_ATTEMPTS
         for attempt in range(attempts):
             port = self._port or free_port()
@@ -156,7 +156,7 @@ class PenstockBroker:
             },
             "event_loop": self.event_loop,
             "advanced_ms": self.clock.advanced_ms,
-            # Killed with the test process, nobody else is left to remove it.
+            # If it is killed with the test process, nothing else would remove the directory.
             "remove_when_orphaned": self._home if self._given_data_dir is None else None,
         }
         try:
@@ -185,7 +185,7 @@ class PenstockBroker:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing is answered until `resume()`."""
+        """SIGSTOP: connections stay open, but there are no responses until `resume()`."""
         process = self._running()
         if not self._paused:
             os.kill(process.pid, signal.SIGSTOP)
@@ -200,7 +200,7 @@ class PenstockBroker:
 
     def close(self) -> None:
         """Ends the process and removes the temporary directory."""
-        # The data goes away with the process: a clean shutdown would only take time.
+        # The data is deleted anyway: a clean shutdown would only take time.
         if self._given_data_dir is not None and self.running:
             self.stop()
         self._reap(kill=True)
@@ -274,10 +274,10 @@ class PenstockBroker:
     def produce(
         self, topic: str, records: Iterable[RecordLike], *, partition: int = 0, compression: str = "none"
     ) -> list[ConsumedRecord]:
-        """Appends records as one batch for each partition; gives them back with their offsets.
+        """Appends records as one batch per partition, and returns them with their offsets.
 
-        A record is a value (`bytes`, `str` or `None`), a pair `(key, value)`, or a mapping with any
-        of `key`, `value`, `headers`, `timestamp` and `partition`.
+        A record is a value (`bytes`, `str` or `None`), a pair `(key, value)`, or a mapping with any of `key`,
+        `value`, `headers`, `timestamp` and `partition`.
         """
         from penstock.testing import client
 
@@ -288,7 +288,7 @@ class PenstockBroker:
                 records,
                 partition=partition,
                 compression=compression,
-                # A record made after the clock was advanced is new, not as old as that advance.
+                # A record created after the clock was advanced gets the advanced time.
                 now_ms=time.time_ns() // 1_000_000 + self.clock.advanced_ms,
             )
 
@@ -302,9 +302,9 @@ class PenstockBroker:
         isolation: str = "read_uncommitted",
         timeout: float = 10.0,
     ) -> list[ConsumedRecord]:
-        """Reads `count` records, waiting for them up to `timeout` seconds; or all that there are.
+        """Reads `count` records, waiting for them up to `timeout` seconds; or all existing ones.
 
-        From all partitions, or from one, starting at `offset` or where the log starts.
+        From all partitions, or from one, starting at `offset` or at the log start.
         """
         from penstock.testing import client
 
@@ -322,7 +322,7 @@ def _setting(value: object) -> str:
     return str(value)
 
 
-# A forked child of the test process must not keep the pipe open that makes the broker exit when it closes.
+# A forked child of the test process must not keep the pipe open: the broker exits when it closes.
 _live_pipes: weakref.WeakSet[ControlPipe] = weakref.WeakSet()
 
 

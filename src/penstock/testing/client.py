@@ -1,4 +1,4 @@
-"""Topics and records for tests, in a few calls: what `PenstockBroker`'s helpers do on the wire."""
+"""Topics and records for tests: the wire protocol behind the helpers of `PenstockBroker`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wire.codec import Message
 
 __all__ = ["ConsumedRecord", "RecordLike", "WireClient", "connect", "consume", "create_topic", "produce"]
 
-# The newest versions that name topics by name: a helper should not need a topic's id.
+# The newest versions that identify topics by name: a helper should not need a topic's id.
 _PRODUCE, _FETCH, _LIST_OFFSETS = 9, 12, 7
 _CREATE_TOPICS, _DELETE_TOPICS, _METADATA = 7, 6, 12
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
@@ -30,7 +30,7 @@ RecordLike = bytes | str | None | tuple[Any, Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRecord:
-    """A record and where it is."""
+    """A record with its position."""
 
     topic: str
     partition: int
@@ -42,7 +42,7 @@ class ConsumedRecord:
 
 
 def connect(port: int, *, timeout: float = 10.0) -> WireClient:
-    # Longer than the waits it is used for: those end with an answer, not with a broken socket.
+    # Longer than the waits it is used for: those end with a response, not with a socket timeout.
     return WireClient(port, timeout=timeout + 10.0)
 
 
@@ -131,7 +131,7 @@ def consume(
     deadline = time.monotonic() + timeout
     starts = _list_offsets(wire, topic, partitions, _EARLIEST, level, deadline)
     positions = {p: max(offset, starts[p]) for p in partitions}
-    # Without a count: the records up to the present end, and no waiting for more.
+    # Without a count: the records up to the current end, without waiting for more.
     ends = _list_offsets(wire, topic, partitions, _LATEST, level, deadline) if count is None else None
     records: list[ConsumedRecord] = []
     while True:
@@ -197,16 +197,16 @@ def _fetch(
 
 
 def _visible(found: Message) -> Iterator[tuple[int, list[Record]]]:
-    """Each whole batch's last offset and the records that an application sees of it."""
+    """Each complete batch's last offset and the records that an application sees of it."""
     data = found.records or b""
-    # A producer's data are hidden from the offset where its aborted transaction begins, up to its marker.
+    # A producer's records are hidden from the first offset of its aborted transaction up to the marker.
     aborts = sorted((t.first_offset, t.producer_id) for t in found.aborted_transactions or [])
     aborting: set[int] = set()
     pos = 0
     while pos + 12 <= len(data):
         header = read_header(data, pos) if pos + 61 <= len(data) else None
         if header is None or pos + header.size > len(data):
-            return  # the batch was cut by the fetch's limit
+            return  # the fetch limit truncated the batch
         while aborts and aborts[0][0] <= header.last_offset:
             aborting.add(aborts.pop(0)[1])
         if header.is_control:

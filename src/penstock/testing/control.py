@@ -1,4 +1,4 @@
-"""The test's end of the control pipe: one JSON object a line out, one back for each."""
+"""The test's end of the control pipe: one JSON object per line for each request and response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ControlError(RuntimeError):
-    """The broker's process refused an operation, or could not be asked."""
+    """The broker's process rejected an operation, or could not be reached."""
 
 
 class ControlPipe:
@@ -39,7 +39,7 @@ class ControlPipe:
             deadline = time.monotonic() + timeout
             while True:
                 answer = json.loads(self._read_line(op, deadline))
-                # An answer to an earlier call that was given up for its time is nobody's now.
+                # Ignore the response to an earlier call that timed out.
                 if answer["id"] == self._last_id:
                     break
         if "error" in answer:
@@ -64,5 +64,5 @@ class ControlPipe:
             try:
                 stream.close()
             except BrokenPipeError:
-                # What was left to send is of no use to a process that has ended.
+                # Unsent data does not matter when the process has ended.
                 continue

@@ -1,8 +1,8 @@
-"""What to do to which request: a pure state machine of faults and counters.
+"""Which fault applies to which request: a pure state machine of rules and counters.
 
-`FaultPlan.decide(api_key)` is called once for every request that arrives, and says what happens to
-it: nothing (`None`), or the first rule, in the order in which they were made, that matches the API
-and is not used up. No I/O here: the broker's side of it is in `server.py`.
+`FaultPlan.decide(api_key)` is called once for every request that arrives, and returns its fault: none
+(`None`), or the first rule, in the order of creation, that matches the API and is not used up. No I/O here:
+the broker's side of it is in `server.py`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ API_VERSIONS = 18
 
 class FaultKind(StrEnum):
     FAIL = "fail"
-    """The answer is an error; the request is not handled."""
+    """The response is an error; the request is not handled."""
     DELAY = "delay"
-    """The request is handled after a while."""
+    """The request is handled after a delay."""
     DROP = "drop"
-    """The connection is closed instead of an answer; the request is not handled."""
+    """The connection is closed without a response; the request is not handled."""
     DROP_AFTER = "drop_after"
-    """The request is handled, but its answer is lost with the connection."""
+    """The request is handled, but the connection is closed before the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One rule. `api_key=None` is every API but ApiVersions, without which no client begins."""
+    """One rule. `api_key=None` matches every API but ApiVersions, which every client needs first."""
 
     kind: FaultKind
     api_key: int | None
@@ -65,7 +65,7 @@ class _Rule:
 
 @dataclass(slots=True)
 class FaultPlan:
-    """The rules in force, and how many requests of each API were seen and how many were hit."""
+    """The active rules, and the numbers of requests per API that arrived and that were hit."""
 
     seen: Counter[int] = field(default_factory=Counter)
     hit: Counter[int] = field(default_factory=Counter)
@@ -75,12 +75,12 @@ class FaultPlan:
         self._rules.append(_Rule(fault))
 
     def clear(self) -> None:
-        """Forgets the rules; the counters stay."""
+        """Removes the rules; the counters stay."""
         self._rules.clear()
 
     @property
     def pending(self) -> list[Fault]:
-        """The rules that will still act."""
+        """The rules that are not used up."""
         return [rule.fault for rule in self._rules]
 
     def decide(self, api_key: int) -> Fault | None:

@@ -1,4 +1,4 @@
-"""The parts of a `PenstockBroker` that a test drives: its clock and its faults on the wire."""
+"""The parts of a `PenstockBroker` that a test controls: its clock and its faults on the wire."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ class Call(Protocol):
 
 
 class BrokerClock:
-    """The broker's clock: the machine's plus what the test has advanced it by, also after a restart."""
+    """The broker's clock: the machine's time plus what the test has advanced it by, also after a restart."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self.advanced_ms = 0
 
     def advance(self, seconds: float = 0, *, ms: int = 0) -> None:
-        """Moves the broker's time forward; what is due by then has been done on return.
+        """Advances the broker's time; when it returns, everything that became due has been done.
 
-        That is: retention, compaction, flushes, waiting fetches, idle connections and all other
-        timeouts of the broker. The clients' own time does not move.
+        That includes retention, compaction, flushes, waiting fetches, idle connections and all other timeouts
+        of the broker. The clients' own time does not change.
         """
         total_ms = ms + round(seconds * 1000)
         self._call("advance", timeout=90.0, ms=total_ms)
         self.advanced_ms += total_ms
 
     def now_ms(self) -> int:
-        """What the broker's clock shows, in milliseconds since the epoch."""
+        """The time of the broker's clock, in milliseconds since the epoch."""
         now: int = self._call("now_ms")
         return now
 
@@ -35,15 +35,15 @@ class BrokerClock:
 class Faults:
     """Faults on the wire. `api` is Kafka's name, e.g. "Produce"; "*" is all but ApiVersions.
 
-    Rules act in the order in which they were made, each `times` times (None: until cleared), after
-    the first `skip` requests that it could have hit. A broker that restarts has forgotten them.
+    Rules apply in the order of creation, each `times` times (None: until cleared), after the first `skip`
+    requests that match it. A restart of the broker removes them.
     """
 
     def __init__(self, call: Call) -> None:
         self._call = call
 
     def fail(self, api: str, error: str | int, times: int | None = 1, *, skip: int = 0) -> None:
-        """Answers with an error, by Kafka's name or code, and does not handle the request."""
+        """Responds with an error, by Kafka's name or code, and does not handle the request."""
         self._add("fail", api, times, skip, error=error)
 
     def delay(self, api: str, ms: int, times: int | None = 1, *, skip: int = 0) -> None:
@@ -51,15 +51,15 @@ class Faults:
         self._add("delay", api, times, skip, delay_ms=ms)
 
     def drop(self, api: str, times: int | None = 1, *, after: bool = False, skip: int = 0) -> None:
-        """Closes the connection instead of answering.
+        """Closes the connection instead of responding.
 
-        The request is not handled; with `after=True` it is, and only the answer is lost: the case
-        for which retries must be idempotent.
+        The request is not handled; with `after=True` it is, and only the response is lost: the case for which
+        retries must be idempotent.
         """
         self._add("drop_after" if after else "drop", api, times, skip)
 
     def clear(self) -> None:
-        """Forgets all rules."""
+        """Removes all rules."""
         self._call("clear_faults")
 
     @property

@@ -1,4 +1,4 @@
-"""Between the broker and the fault plan: requests become decisions, names become codes and keys."""
+"""Connects the broker to the fault plan: requests to decisions, names to codes and keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEY_BY_NAME = {api_name(key).lower(): int(key) for key in ApiKey}
 
 
 def api_key(name: str) -> int:
-    """The key of an API by its name, however it is written: ListOffsets, LIST_OFFSETS."""
+    """The key of an API by its name, in any spelling: ListOffsets, LIST_OFFSETS."""
     try:
         return _KEY_BY_NAME[name.replace("_", "").lower()]
     except KeyError:
@@ -44,7 +44,7 @@ def _error_code(error: str | int) -> int:
 
 
 class Interceptor:
-    """The broker's hook: asked about every request before it is handled."""
+    """The broker's hook: called for every request before it is handled."""
 
     def __init__(self, plan: FaultPlan) -> None:
         self.plan = plan

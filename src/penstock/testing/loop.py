@@ -1,8 +1,8 @@
-"""An event loop that lives by the broker's clock.
+"""An event loop that uses the broker's clock.
 
-Every timer of the broker (long polls, retention, idle connections) is a timer of the loop, so a loop
-whose `time()` is the shifted clock makes them due as soon as a test advances it, with no hook in the
-broker. uvloop keeps its own time; this is asyncio's loop.
+Every timer of the broker (long polls, retention, idle connections) is a timer of the loop, so a loop whose
+`time()` is the shifted clock makes them due as soon as a test advances it, without a hook in the broker.
+uvloop keeps its own time; this is asyncio's loop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.clock import ShiftedClock
 
-# A due job is at most this many callbacks deep between two pieces of work in a thread.
+# The maximum number of chained callbacks of a due job between two pieces of work in a thread.
 _QUIET_ROUNDS = 50
 
 
@@ -36,7 +36,7 @@ class ShiftedLoop(asyncio.SelectorEventLoop):
         return future
 
     async def advance(self, ms: int) -> None:
-        """Moves the clock, and returns when what has become due has been done."""
+        """Advances the clock, and returns when everything that became due has been done."""
         self._clock.advance(ms)
         quiet = 0
         while quiet < _QUIET_ROUNDS:

@@ -1,7 +1,7 @@
-"""The pytest plugin: the fixture `penstock` is a broker of the test's own, gone afterwards.
+"""The pytest plugin: the fixture `penstock` is a separate broker for each test, removed afterwards.
 
-pytest loads this file in every run of every project that has Penstock installed, so it imports
-nothing of Penstock until a test asks for the fixture.
+pytest loads this file in every run of every project that has Penstock installed, so it imports nothing of
+Penstock until a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def penstock_fixture(request: pytest.FixtureRequest) -> Iterator[PenstockBroker]
     from penstock.testing.broker import PenstockBroker
 
     settings: dict[str, object] = {}
-    # The closest mark comes first: a test's own settings win over its class's and its module's.
+    # The closest mark comes first: a test's own settings override those of its class and module.
     for mark in request.node.iter_markers("penstock"):
         if mark.args or set(mark.kwargs) - {"settings"}:
             raise pytest.UsageError("use it as @pytest.mark.penstock(settings={'name': 'value'})")
@@ -43,7 +43,7 @@ def penstock_fixture(request: pytest.FixtureRequest) -> Iterator[PenstockBroker]
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Shows what the broker logged beside the failure of a test that used it."""
+    """Adds the broker's log to the report of a failed test that used it."""
     report = yield
     if report.when == "call" and report.failed:
         broker = getattr(item, "funcargs", {}).get("penstock")

@@ -1,7 +1,7 @@
-"""A free port that stays free while a broker restarts.
+"""Finds a port that stays free while a broker restarts.
 
-Not one of the kernel's ephemeral ports: while the broker is down, a client that keeps connecting
-can get the broker's own port as its local one, connect to itself, and keep the port taken.
+Not one of the kernel's ephemeral ports: while the broker is down, a client that keeps connecting could get
+the broker's port as its own local port, connect to itself, and keep the port in use.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import random
 import socket
 
 _LOWEST, _HIGHEST = 10_000, 65_535
-# The range of a default Linux, for where it cannot be read.
+# The default range on Linux, if it cannot be read.
 _EPHEMERAL = (32_768, 60_999)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port outside the ephemeral range that nothing on `host` listens on just now."""
+    """A port outside the ephemeral range that nothing on `host` listens on at the moment."""
     low, high = _ephemeral_range()
     candidates = [*range(_LOWEST, min(low, _HIGHEST)), *range(max(high + 1, _LOWEST), _HIGHEST)]
     # Seeded by the system, not by the test run: parallel workers share one seed and one machine.

@@ -1,7 +1,7 @@
 """The broker's process of a `PenstockBroker`: a Broker, and its controls on stdin and stdout.
 
-Each line on stdin is a JSON object with `id`, `op` and arguments; each gets one line back with the
-`id` and `result` or `error`. When stdin ends, the test process is gone, and so is this one.
+Each line on stdin is a JSON object with `id`, `op` and arguments; each gets one line back with the `id` and
+`result` or `error`. When stdin ends, the test process is gone, and this process exits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Server:
-    """The broker with the operations a test may ask for: each `op_NAME` is one."""
+    """The broker with the operations that a test may call: each `op_NAME` is one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: ShiftedClock, boot: Mapping[str, Any]) -> None:
         self._loop = loop
@@ -76,7 +76,7 @@ class Server:
 
 
 class Controls:
-    """Reads lines in a thread of its own, so that also a broker whose loop hangs notices the end."""
+    """Reads lines in a separate thread, so that a broker whose loop hangs also notices the end."""
 
     def __init__(self, answers_fd: int) -> None:
         self._answers = os.fdopen(answers_fd, "w", encoding="utf-8")
@@ -135,10 +135,10 @@ async def _serve(controls: Controls, boot: Mapping[str, Any], clock: ShiftedCloc
 def main() -> None:
     # Ctrl-C reaches the whole process group; the test decides when its broker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A paused process does not see that its control pipe was closed: it is woken to see it.
+    # A paused process does not notice that its control pipe was closed, so it is resumed.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
-    # Whatever prints in this process must not end up between the answers.
+    # Output of this process must not get between the responses.
     answers_fd = os.dup(1)
     os.dup2(2, 1)
     controls = Controls(answers_fd)

@@ -1,7 +1,7 @@
-"""A connection that speaks Kafka's protocol one request at a time, in any version that is asked for.
+"""A connection that sends Kafka requests one at a time, in any version.
 
-For the helpers of `PenstockBroker`, and for tests of the protocol itself, which need the exact
-version and the exact bytes that real clients choose on their own.
+For the helpers of `PenstockBroker`, and for tests of the protocol itself, which need exact versions and bytes
+that real clients choose themselves.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ class WireClient:
         self.socket.close()
 
     def request(self, api: ApiKey, version: int, message: Message) -> Message:
-        """Sends a request and waits for its answer."""
+        """Sends a request and waits for its response."""
         correlation_id = self.send(api, version, encode_request(api, version, message))
         return self.receive(api, version, correlation_id)
 
     def send(self, api: ApiKey, version: int, body: bytes) -> int:
-        """Sends the header and a body; gives back the correlation id."""
+        """Sends the header and a body; returns the correlation id."""
         self._correlation_id += 1
         frame = request_frame(api, version, self._correlation_id, self.client_id.encode(), body)
         self.socket.sendall(frame)
         return self._correlation_id
 
     def receive(self, api: ApiKey, version: int, correlation_id: int | None = None) -> Message:
-        """The next answer, which must be the one to `correlation_id`."""
+        """The next response, which must have `correlation_id`."""
         return decode_response(api, version, self.receive_body(api, version, correlation_id), 0)
 
     def receive_body(self, api: ApiKey, version: int, correlation_id: int | None = None) -> bytes:
-        """The next answer's bytes after its header."""
+        """The next response's bytes after its header."""
         frame = self.receive_frame()
         (answered,) = _FRAME.unpack_from(frame)
         if correlation_id is not None and answered != correlation_id:

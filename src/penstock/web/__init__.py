@@ -1,1 +1,1 @@
-"""HTTP as every server here speaks it: which requests are let in, and the servers that let them in."""
+"""The common HTTP layer of all servers: which requests are accepted, and the servers that handle them."""

@@ -1,8 +1,9 @@
-"""Who uses an HTTP server, and what for: users of a file (basic), JSON web tokens (bearer), roles, rates.
+"""Authentication, roles and rate limits of an HTTP server: users of a file (basic) and JSON web tokens
+(bearer).
 
-A request is answered 401 without a login that counts, 403 with one whose role does not do, and 429 where it
-comes too often. A wrong user and a wrong password take the same work and get the same answer. Requests that a
-web page could send are refused before, by the guard.
+A request without a valid login gets 401, one whose role is not sufficient 403, and one above its rate 429. A
+wrong user and a wrong password take the same work and get the same response. The guard has already rejected
+requests that a web page could send.
 """
 
 from __future__ import annotations
@@ -32,17 +33,19 @@ log = logging.getLogger(__name__)
 _FAILURES_A_SECOND, _FAILURES_AT_ONCE = 5.0, 50.0
 _MOST_TOKENS = 1000
 _TOKEN_SECONDS = 60.0
-"""How long a token that was checked counts without another look at it and at its key."""
+"""How long a checked token is accepted without checking it and its key again."""
 
 
 class Role(enum.IntEnum):
-    """Each includes those before it, except PEER."""
+    """Each role includes those before it, except PEER."""
 
     READ = 1
     WRITE = 2
     ADMIN = 3
     PEER = 4
-    """Another server of the same group: may do what only servers do, and nothing else. No user has it."""
+    """Another server of the same group: may call what only servers may call, and nothing else. No user has
+    this role.
+    """
 
     @property
     def word(self) -> str:
@@ -56,21 +59,21 @@ ROLES = {role.word: role for role in Role if role is not Role.PEER}
 class Principal:
     name: str
     role: Role | None
-    """None where a token names no role: it may do nothing."""
+    """None if a token names no role: it has no permissions."""
     body_digest: str | None = None
-    """What another server of the group has signed: the digest that the body must have."""
+    """The digest of the body that another server of the group has signed."""
 
 
 ANYONE = Principal("anonymous", Role.ADMIN)
-"""Who uses a server that asks for no login."""
+"""The user of a server that requires no login."""
 
 
 PRINCIPAL = "penstock.principal"
-"""Where the scope of a request (ASGI) has it, once it is admitted."""
+"""The key in the ASGI scope under which an admitted request has its principal."""
 
 
 def principal_of(scope: MutableMapping[str, Any]) -> Principal:
-    """Who sends a request."""
+    """The sender of a request."""
     found: Principal = scope.get(PRINCIPAL, ANYONE)
     return found
 
@@ -101,11 +104,11 @@ NOTHING_ASKED = AccessSettings()
 
 
 class Access:
-    """Of one server. For one event loop."""
+    """The access control of one server. For one event loop."""
 
     @classmethod
     def of(cls, settings: AccessSettings, realm: str, peer_key: PeerKey | None = None) -> Access | None:
-        """None where nothing is asked of anyone."""
+        """None if no login is required."""
         return None if settings == NOTHING_ASKED else cls(settings, realm, peer_key=peer_key)
 
     def __init__(
@@ -115,7 +118,9 @@ class Access:
         now: Callable[[], float] = time.monotonic,
         peer_key: PeerKey | None = None,
     ) -> None:
-        """ConfigError where the users or keys cannot be used. With `peer_key`, other servers log in by it."""
+        """Raises ConfigError if the users or keys cannot be used. With `peer_key`, other servers log in with
+        that key.
+        """
         self._now = now
         self._peer_key = peer_key
         self._login = settings.login
@@ -143,7 +148,7 @@ class Access:
     async def admit(
         self, headers: Headers, address: str, needed: Role, method: str = "GET", path: str = "/"
     ) -> Principal | Refusal:
-        """Who sends a request from there, or why it is not carried out. `path` is with the query."""
+        """The principal of a request, or a refusal. `path` includes the query."""
         principal = ANYONE
         if self._login:
             found = await self._identify(headers, address, method, path)
@@ -154,15 +159,19 @@ class Access:
         if refused is not None:
             return refused
         if not self._login and needed is Role.PEER:
-            return principal  # where nobody logs in, servers do not, either
+            return principal  # if no login is required, servers do not log in either
         return principal if allows(principal, needed) else forbidden(principal, needed)
 
     def account(self, name: str) -> User | None:
-        """What the users file says of a user now: another value where the password or the roles differ."""
+        """The user's current entry in the users file. It is another value if the password or the roles
+        differ.
+        """
         return None if self._users is None else self._users.user(name)
 
     def over_rate(self, principal: Principal | None, address: str) -> Refusal | None:
-        """Why a request is one too many; if it is not, it counts. None: of nobody who has logged in."""
+        """A refusal if the request is above its rate; otherwise counts it. None for requests without a
+        login.
+        """
         if self._rate is None or (principal is not None and principal.role is Role.PEER):
             return None
         key = f"address {_network(address)}" if principal is None else f"user {principal.name}"
@@ -241,7 +250,7 @@ def forbidden(principal: Principal, needed: Role) -> Refusal:
 
 
 def by_method(method: str, path: bytes) -> Role:
-    """What a request needs where the application says nothing else."""
+    """The role that a request needs by default, if the application does not say otherwise."""
     return Role.READ if method in ("GET", "HEAD", "OPTIONS") else Role.WRITE
 
 
@@ -250,14 +259,14 @@ def _user(name: str, roles: frozenset[str]) -> Principal:
 
 
 def _role(claim: Any) -> Role | None:
-    """Of a list, or of words with spaces between them as in OAuth's `scope`; `penstock:read` is `read`."""
+    """From a list, or from words separated by spaces as in OAuth's `scope`; `penstock:read` is `read`."""
     words = claim.split() if isinstance(claim, str) else claim if isinstance(claim, list) else []
     found = [ROLES.get(str(word).removeprefix("penstock:")) for word in words]
     return max((role for role in found if role is not None), default=None)
 
 
 def _network(address: str) -> str:
-    """What an address counts as: one machine can have all addresses of an IPv6 network of 64 bits."""
+    """The network that an address counts for: one machine can own a whole IPv6 /64."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

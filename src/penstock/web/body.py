@@ -1,4 +1,4 @@
-"""The body of a request, up to a limit."""
+"""Reads the body of a request, up to a limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from penstock.errors import PenstockError
 
 _DRAINED = 64 << 20
-"""How much of a body that is too large is read and thrown away, so that the client hears the answer."""
+"""How much of a too large body is read and discarded, so that the client receives the response."""
 
 
 class BodyTooLarge(PenstockError):
@@ -17,13 +17,13 @@ class BodyTooLarge(PenstockError):
 
 
 class BodyCutOff(PenstockError):
-    """The client went away before the end of the body."""
+    """The client disconnected before the end of the body."""
 
 
 async def read_body(
     headers: Mapping[bytes, bytes], receive: Callable[[], Awaitable[Mapping[str, Any]]], most: int
 ) -> bytes:
-    """BodyTooLarge, after at most 64 MiB of it; BodyCutOff."""
+    """Raises BodyTooLarge after at most 64 MiB, or BodyCutOff."""
     length = headers.get(b"content-length", b"")
     declared = int(length) if length.isdigit() and len(length) < 20 else 0
     parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The files of a certificate and its key, read again when they change; for all servers of `penstock.web`."""
+"""Certificate and key files, reloaded when they change. For all servers of `penstock.web`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from penstock.errors import ConfigError
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
-"""How often the files are looked at."""
+"""How often the files are checked for changes."""
 
 
 class Certificate:
-    """`files`: the certificate, and the key where it is in a file of its own."""
+    """`files`: the certificate, and the key if it is in a separate file."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = list(files)
         self._seen = _marks(self._files)
 
     def context(self) -> ssl.SSLContext:
-        """ConfigError if the files cannot be used."""
+        """Raises ConfigError if the files cannot be used."""
         found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
             self._load(found)
@@ -32,13 +32,16 @@ class Certificate:
         return found
 
     def renew(self, context: ssl.SSLContext) -> None:
-        """New connections get a changed certificate; one that cannot be used is logged, and the old stays."""
+        """Use a changed certificate for new connections. One that cannot be used is logged, and the old one
+        stays.
+        """
         now = _marks(self._files)
         if now == self._seen:
             return
         self._seen = now
         try:
-            # A pair that does not fit must not be in the context that serves.
+            # Load into a new context first: a certificate and key that do not match must not reach the active
+            # one.
             self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(context)
             log.info("Reloaded certificate %s", self._files[0])

@@ -1,9 +1,9 @@
-"""Connections to an HTTP server, with limits: nobody has to log in to open one.
+"""Limits for connections to an HTTP server: no login is needed to open one.
 
-uvicorn limits neither the head of a request, nor the time to send one, nor the number of connections. Here
-a connection that goes on for 64 KiB without completing the head or a piece of the body is closed, and so is
-one that does not send what it has begun, or begins nothing, for a minute. Past 1,000 connections a new one
-takes the place of one that is not being answered: the oldest, of the address that has most of them.
+uvicorn limits neither the size of a request head, nor the time to send one, nor the number of connections.
+This closes a connection that sends 64 KiB without completing the head or a piece of the body, and one that
+does not complete what it has started, or sends nothing, for a minute. Above 1,000 connections a new one
+replaces one that is not being served: the oldest one of the address with the most connections.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HttpConnection(HttpToolsProtocol):
         super().__init__(*arguments, **more)
         self._without_progress = 0
         self._in_head = True
-        self._waits_since: float | None = None  # for a whole head; None while a request is answered
+        self._waits_since: float | None = None  # for a whole head; None while a request is being handled
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -71,14 +71,14 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= self.most_pipelined:
-            raise ValueError("too many requests at once")  # it is answered 400, and the connection closed
+            raise ValueError("too many requests at once")  # the response is 400, and the connection closes
         super().on_message_begin()
         self._in_head = True
         if self._waits_since is not None:
             self._waits_since = self._heard_at
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # those after a body would be added to the ones that have been checked
+        if self._in_head:  # those after a body would be added to headers that were already checked
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -104,7 +104,7 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def _is_open(self) -> bool:
-        """Whether nothing is being answered."""
+        """Whether the connection is idle."""
         return self.cycle is None or self.cycle.response_complete
 
     def _look(self) -> None:
@@ -128,7 +128,7 @@ class HttpConnection(HttpToolsProtocol):
         others = [each for each in others if not each.transport.is_closing()]
         if len(others) < most:
             return
-        # Those that have not sent a whole request.
+        # Connections that have not sent a whole request.
         waiting = [each for each in others if each._is_open or each.cycle.more_body]
         if not waiting:
             self.transport.abort()

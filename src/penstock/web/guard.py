@@ -1,11 +1,11 @@
-"""Which requests an HTTP server takes: the Host, Origin and Content-Type checks of every endpoint.
+"""The Host, Origin and Content-Type checks of every HTTP server.
 
-A browser sends requests for whatever page it shows, so a port on loopback is open to every web page that a
-user of the machine visits. A page of another site must not post here (Origin, Sec-Fetch-Site, and a type of
-body for which the browser has to ask first), nor read what is here under a name of its own that it has
-pointed to this machine (DNS rebinding: Host).
+A browser sends requests for any page that it shows, so a port on loopback can be reached by every web page
+that a user of the machine visits. A page of another site must not be able to post here (Origin,
+Sec-Fetch-Site, and a content type that makes the browser send a preflight), nor to read from here through its
+own host name that it resolves to this machine (DNS rebinding: Host).
 
-Pure: the method and headers of a request in, a refusal or None out. Who a client is, is decided elsewhere.
+Pure: takes the method and headers of a request, returns a refusal or None. Authentication is elsewhere.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from dataclasses import dataclass
 from penstock.errors import PenstockError
 
 Headers = Sequence[tuple[bytes, bytes]]
-"""Names in lower case, as ASGI has them."""
+"""Header names in lower case, as in ASGI."""
 
 JSON = ("application/json",)
 SECURE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
-    # Pages here have a style and no script. No HSTS: it would count for all ports of the host.
+    # Pages here have a style and no script. No HSTS: it would apply to all ports of the host.
     (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
 ]
-"""Of every answer."""
+"""The headers of every response."""
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _REMEMBERED = 1000
 _CORS_METHODS = b"GET, HEAD, POST, PUT, DELETE"
 
 
 class BadAllowance(PenstockError):
-    """A host or origin to allow is not written as one."""
+    """A host or origin to allow is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not taken, as a status of HTTP and a sentence for who sent it."""
+    """Why a request is rejected, as an HTTP status and a sentence for the client."""
 
     status: int
     reason: str
@@ -84,7 +84,7 @@ class Guard:
         self._good_hosts: set[bytes] = set()
 
     def refusal(self, method: str, headers: Headers) -> Refusal | None:
-        """None if the request may be carried out."""
+        """None if the request is allowed."""
         host = origin = site = kind = None
         has_body = False
         for name, value in headers:
@@ -106,7 +106,7 @@ class Guard:
                 has_body = has_body or value.strip() != b"0"
             elif name == b"transfer-encoding":
                 has_body = True
-        # Only HTTP/1.0 has none, as health checks of some proxies; a browser always sends it.
+        # Only HTTP/1.0 has no Host, as in the health checks of some proxies; a browser always sends it.
         if host is not None and host not in self._good_hosts:
             refused = self._check_host(host)
             if refused is not None:
@@ -120,14 +120,14 @@ class Guard:
         return None
 
     def cors(self, headers: Headers) -> list[tuple[bytes, bytes]]:
-        """What an answer needs so that a page of an allowed origin can read it; nothing for others."""
+        """The headers that let a page of an allowed origin read the response; none for other origins."""
         origin = next((value for name, value in headers if name == b"origin"), None)
         if origin is None or not self._allows(origin):
             return []
         return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
 
     def preflight(self, method: str, headers: Headers) -> list[tuple[bytes, bytes]] | None:
-        """The headers that answer what a browser asks before its request; None if this does not ask."""
+        """The response headers of a CORS preflight request; None if this is not one."""
         if method != "OPTIONS":
             return None
         given = dict(headers)
@@ -170,7 +170,7 @@ class Guard:
         self, method: str, host: bytes | None, origin: bytes | None, site: bytes | None
     ) -> Refusal | None:
         if origin is None:
-            # A link that is followed, an image that is shown: nothing is changed by that.
+            # A followed link or an embedded image: it changes nothing.
             if method in _SAFE or site in (b"same-origin", b"none"):
                 return None
             return Refusal(403, "Forbidden", "A page of another site may not use this server")
@@ -211,7 +211,7 @@ def _bad(message: str) -> Refusal:
 
 
 def _host_name(host: str) -> str | None:
-    """`registry` of `registry:8081`, `::1` of `[::1]:8081`; None for what is neither."""
+    """`registry` of `registry:8081`, `::1` of `[::1]:8081`; None if malformed."""
     host = host.strip().lower()
     found = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([^\s:/@\[\]]+?)\.?)(?::\d{0,5})?", host)
     return None if found is None else found[1] or found[2]

@@ -1,7 +1,7 @@
-"""Warnings that any client can cause, without a login: each is logged once in a while, with a count.
+"""Limits warnings that any client can cause without a login: each is logged once in a while, with a count.
 
-uvicorn warns of every request that it cannot read, and of every CONNECT and Upgrade: without a limit whoever
-reaches the port fills the disk with them.
+uvicorn warns about every request that it cannot parse, and about every CONNECT and Upgrade. Without a limit
+any client that reaches the port could fill the disk with them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _SECONDS = 60.0
 
 
 class RepeatedWarnings(logging.Filter):
-    """Passes the first warning of a text, then one a minute that says how many were left out.
+    """Passes the first warning of a text, then one a minute with the number of suppressed ones.
 
-    Texts are as written in the code, before values are put in: their number is small.
+    Texts are log format strings, so their number is small.
     """
 
     def __init__(self, seconds: float = _SECONDS, now: Callable[[], float] = time.monotonic) -> None:

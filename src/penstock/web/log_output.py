@@ -1,6 +1,6 @@
-"""Where every process of Penstock logs: standard error, a line for each record, as text or as JSON.
+"""The log output of every process: standard error, one line per record, as text or JSON.
 
-The form is in the environment, so that a process has that of the process that started it.
+The format is stored in the environment, so that child processes use the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logging(*quiet: str) -> None:
-    """From INFO on; of the loggers that are `quiet`, from WARNING on."""
+    """Log from INFO on; for the loggers in `quiet`, from WARNING on."""
     handler = logging.StreamHandler(sys.stderr)
     as_json = os.environ.get(VARIABLE) == "json"
     handler.setFormatter(JsonLines() if as_json else logging.Formatter(_TEXT))

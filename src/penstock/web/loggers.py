@@ -39,14 +39,14 @@ class Level(TypedDict):
 
 
 def checked_level(level: str) -> str:
-    """As Kafka writes it. UnknownLevel"""
+    """The level in Kafka's spelling. Raises UnknownLevel."""
     if level.upper() not in _LEVELS:
         raise UnknownLevel(level)
     return level.upper()
 
 
 def level_in(body: bytes) -> str:
-    """The level that a request to change one names; ValueError where the body is not {"level": …}."""
+    """The level in the body of a request; ValueError if the body is not {"level": …}."""
     try:
         found = json.loads(body or b"null")
     except RecursionError:
@@ -58,10 +58,10 @@ def level_in(body: bytes) -> str:
 
 
 class Loggers:
-    """Of this process. `last_modified` is when a level was last changed here.
+    """The loggers of this process. `last_modified` is when a level was last changed here.
 
-    A logger stays for as long as the process runs. So a name that no code logs under gets one only while
-    fewer than `most_made` names were set here: other processes may have code that logs under it.
+    A logger exists for as long as the process runs. So a name that no code logs under gets a logger only
+    while fewer than `most_made` names were set here: other processes may have code that logs under it.
     """
 
     def __init__(self, most_made: int = 0) -> None:
@@ -70,26 +70,28 @@ class Loggers:
         self._set: dict[str, str] = {}
 
     def for_others(self) -> dict[str, str]:
-        """That of `root` and all that were set here, in Python's names: for another process."""
+        """The levels of `root` and of all loggers set here, with Python's names: for another process."""
         return {ROOT: logging.getLevelName(logging.getLogger().level), **self._set}
 
     def all(self) -> dict[str, Level]:
-        """Those that have a level of their own, and `root`."""
+        """Loggers that have their own level, and `root`."""
         names = [name for name in logging.root.manager.loggerDict if logging.getLogger(name).level]
         return {name: self._level(name) for name in [ROOT, *sorted(names)]}
 
     def levels(self) -> dict[str, str]:
-        """The level in force of every logger."""
+        """The effective level of every logger."""
         return {name: self._level(name)["level"] for name in [ROOT, *sorted(logging.root.manager.loggerDict)]}
 
     def one(self, name: str) -> Level:
-        """UnknownLogger"""
+        """Raises UnknownLogger."""
         if name != ROOT and name not in logging.root.manager.loggerDict:
             raise UnknownLogger(name)
         return self._level(name)
 
     def set(self, name: str, level: str) -> list[str]:
-        """The loggers whose level this changes: it, and those below it. UnknownLogger, UnknownLevel"""
+        """Set a level. Returns the loggers that it changes: this one and those below it. Raises
+        UnknownLogger, UnknownLevel.
+        """
         wanted = _LEVELS[checked_level(level)]
         if name not in self._set and len(self._set) >= self._most_made:
             self.one(name)
@@ -100,7 +102,7 @@ class Loggers:
         return sorted([name, *below])
 
     def unset(self, name: str) -> None:
-        """The logger has no level of its own any more, but that of the one above it. UnknownLogger"""
+        """Remove the logger's own level, so that it inherits that of its parent. Raises UnknownLogger."""
         self.one(name)
         self._set.pop(name, None)
         logging.getLogger(name).setLevel(logging.NOTSET)

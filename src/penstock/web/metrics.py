@@ -1,4 +1,4 @@
-"""A port for operators, of processes that serve no other HTTP.
+"""An HTTP port for operators, in processes that serve no other HTTP.
 
 GET /metrics           for Prometheus
 GET /health            200 while the process works, /ready while it serves its clients
@@ -48,7 +48,7 @@ _CHECKED = {
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
-    """Where metrics are served, to whom, and with which certificate and key (PEM files) if over TLS."""
+    """Where metrics are served, who may read them, and the certificate and key (PEM files) for TLS."""
 
     port: int
     access: AccessSettings = NOTHING_ASKED
@@ -60,9 +60,9 @@ class MetricsSettings:
 def serve_metrics(
     registry: CollectorRegistry, settings: MetricsSettings, is_ready: Callable[[], bool] = lambda: True
 ) -> WSGIServer:
-    """In a thread; port 0 is any free one. `shutdown` and `server_close` end it.
+    """Serve metrics in a thread; port 0 means any free port. `shutdown` and `server_close` end it.
 
-    ConfigError where the users, the keys or the certificate cannot be used, or the port is taken.
+    Raises ConfigError if the users, the keys or the certificate cannot be used, or the port is in use.
     """
     files = [path for path in (settings.certificate, settings.key) if path is not None]
     certificate = Certificate(files) if settings.certificate is not None else None
@@ -83,9 +83,10 @@ def serve_metrics(
 
 
 class _Port(ThreadingWSGIServer):
-    """At most so many connections, each of which has a thread: a new one takes the place of the oldest.
+    """Limits the number of connections, each of which has a thread: a new one replaces the oldest.
 
-    An answer takes milliseconds, and a connection has one request, so the oldest is one that says nothing.
+    A response takes milliseconds, and a connection has one request, so the oldest connection is one that
+    sends nothing.
     """
 
     certificate_seconds = LOOK_SECONDS
@@ -108,7 +109,7 @@ class _Port(ThreadingWSGIServer):
             if time.monotonic() >= self._look_at:
                 self._certificate.renew(self._context)
                 self._look_at = time.monotonic() + self.certificate_seconds
-            # The handshake is done by the thread of the connection, when it reads.
+            # The TLS handshake happens in the connection's thread, on its first read.
             connection = self._context.wrap_socket(
                 connection, server_side=True, do_handshake_on_connect=False
             )
@@ -130,19 +131,19 @@ class _Port(ThreadingWSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that breaks off is no event; anything else is logged, without a traceback for each."""
+        """Ignores clients that disconnect; logs anything else, without a traceback for each."""
         error = sys.exception()
         if not isinstance(error, OSError):
             log.warning("a request to the metrics port failed: %r", error)
 
 
 def _cut_off(connection: socket.socket) -> None:
-    """Its thread reads the end, and closes it."""
+    """Shut the connection down: its thread reads the end and closes it."""
     try:
-        # Not the method of an SSLSocket: it takes TLS off first, while the thread may be writing.
+        # Not SSLSocket's method: that one removes TLS first, while the thread may be writing.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
     except OSError:
-        pass  # it has ended meanwhile
+        pass  # it has ended in the meantime
 
 
 def _server_class(host: str) -> type[WSGIServer]:
@@ -153,7 +154,7 @@ def _server_class(host: str) -> type[WSGIServer]:
 
 
 class _Pages:
-    """What the port serves, as a WSGI application."""
+    """The pages of the port, as a WSGI application."""
 
     def __init__(self, registry: CollectorRegistry, is_ready: Callable[[], bool]) -> None:
         self._metrics = make_wsgi_app(registry)
@@ -194,7 +195,7 @@ class _Pages:
 
 
 def _level(environ: dict[str, Any]) -> str:
-    """ValueError where the body is not {"level": …}."""
+    """Raises ValueError if the body is not {"level": …}."""
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isdigit() or int(length) > _MOST_BODY:
         raise ValueError(f"the body may have {_MOST_BODY} bytes, not {length}")
@@ -202,7 +203,7 @@ def _level(environ: dict[str, Any]) -> str:
 
 
 class _Logins:
-    """Access, for threads: it has an event loop of its own."""
+    """`Access` for threads: it has its own event loop."""
 
     def __init__(self, settings: AccessSettings) -> None:
         self._access = Access(settings, "penstock metrics")
@@ -250,7 +251,7 @@ def _guarded(
 
 
 class _Silent(WSGIRequestHandler):
-    timeout = 10  # of a client that stops in the middle of a request: it holds a thread
+    timeout = 10  # for clients that stop in the middle of a request: they hold a thread
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

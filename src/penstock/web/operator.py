@@ -34,7 +34,7 @@ async def _nothing(principal: Principal) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What a server says about itself.
+    """What a server reports about itself.
 
     ready    whether it serves its clients now
     metrics  its metrics in Prometheus' text format, without those of the process: what the user may see
@@ -47,7 +47,7 @@ class Operator:
 
 
 class Operated:
-    """An application, and the paths for operators before it."""
+    """An application, with the operator paths in front of it."""
 
     def __init__(self, app: ASGIApp, operator: Operator) -> None:
         self._app = app
@@ -84,7 +84,7 @@ class Operated:
         await _send(send, scope["method"], status, body, kind)
 
     async def _levels(self, loggers: Loggers, scope: Scope, receive: Receive) -> tuple[int, object]:
-        """The status and the body of an answer about loggers."""
+        """The status and the body of a response about loggers."""
         name, method = scope["path"].removeprefix(LOGGERS).removeprefix("/"), scope["method"]
         try:
             if method in ("GET", "HEAD"):

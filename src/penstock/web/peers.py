@@ -1,9 +1,9 @@
-"""How servers of one group prove to each other that a request is their own, and no client's.
+"""Signatures with which servers of one group prove that a request comes from a server and not from a client.
 
-A request that a client sent is forwarded with the client's login. One that a server sends on its own account
-has a signature instead, with a key that only the servers share (as in KIP-507). It covers method, path, time
-and body, so that it is of use for nothing else and not for long. The header has the digest of the body, so
-that the signature is checked before the body is read, and the body while it is.
+A request of a client is forwarded with the client's login. A request that a server sends itself is signed
+with a key that only the servers share (as in KIP-507). The signature covers method, path, time and body, so
+that it cannot be reused for another request or later. The header contains the digest of the body, so that the
+signature is checked before the body is read, and the body while it is read.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from penstock.errors import PenstockError
 
 SCHEME = "Penstock-Peer"
 LASTS_SECONDS = 300.0
-"""How far the clocks of two servers may be apart."""
+"""The maximum difference between the clocks of two servers."""
 
 PeerKey = Callable[[], bytes | None]
-"""The key of now; None while there is none."""
+"""The current key; None while there is none."""
 
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,15 +31,15 @@ class BodyForged(PenstockError):
 
 
 def authorization(key: bytes, method: str, path: str, body: bytes, now: float) -> str:
-    """The value of the Authorization header. `path` is as it is sent, with the query."""
+    """The value of the Authorization header. `path` is as sent, with the query."""
     time, digest = str(int(now)), hashlib.sha256(body).hexdigest()
     return f"{SCHEME} {time}:{digest}:{_signature(key, method, path, time, digest)}"
 
 
 def signed_digest(key: bytes | None, text: str, method: str, path: str, now: float) -> str | None:
-    """The digest that the body must have (see `checked`), by a header's text after the scheme.
+    """The digest that the body must have (see `checked`), from the header's text after the scheme.
 
-    None where that is no signature of this request, or not of about now.
+    None if that is not a valid, recent signature of this request.
     """
     if key is None or not text.isascii() or text.count(":") != 2:
         return None
@@ -51,7 +51,9 @@ def signed_digest(key: bytes | None, text: str, method: str, path: str, now: flo
 
 
 def checked(receive: Receive, digest: str) -> Receive:
-    """`receive` of a request whose body has this digest; BodyForged at the end of another one."""
+    """`receive` for a request whose body must have this digest; raises BodyForged at the end of any other
+    body.
+    """
     found = hashlib.sha256()
 
     async def receive_checked() -> MutableMapping[str, Any]:

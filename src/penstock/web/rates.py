@@ -1,4 +1,4 @@
-"""How often somebody may do a thing: a bucket of tokens for each, refilled at a rate. Pure: time comes in."""
+"""Rate limits: a token bucket for each key. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MOST_KEYS = 10_000
 
 
 class RateLimit:
-    """`rate` a second and `burst` at once, for each key; who has not come for longest is forgotten first."""
+    """`rate` per second and `burst` at once, for each key. The least recently used key is forgotten first."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -16,7 +16,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, key: str, now: float) -> float:
-        """Seconds until one more is allowed; 0 now."""
+        """Seconds until one more is allowed; 0 if it is allowed now."""
         left = self._left(key, now)
         return 0.0 if left >= 1.0 else (1.0 - left) / self._rate
 

@@ -1,4 +1,4 @@
-"""uvicorn as the servers here run it: behind a guard, with logins where they are asked for, and TLS."""
+"""uvicorn as the servers here run it: behind a guard, with logins if required, and with TLS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.web.peers import BodyForged, checked
 log = logging.getLogger(__name__)
 
 Render = Callable[[Refusal], tuple[bytes, str]]
-"""The body of a refusal and its type, in the shape of the server's other errors."""
+"""Makes the body of a refusal and its content type, in the format of the server's other errors."""
 
 
 def render_json(refusal: Refusal) -> tuple[bytes, str]:
@@ -36,7 +36,7 @@ NOT_STORED = (b"cache-control", b"no-store")
 
 
 class Admission(Protocol):
-    """Who sends a request: `Access`, or one that also knows sessions."""
+    """Decides who sends a request: `Access`, or one that also knows sessions."""
 
     async def admit(
         self, headers: Headers, address: str, needed: Role, method: str = "GET", path: str = "/"
@@ -73,7 +73,7 @@ class Guarded:
         if scope["type"] == "websocket" and self._sockets:
             await self._serve_socket(scope, receive, send)
             return
-        if scope["type"] == "lifespan":  # only where the server runs it
+        if scope["type"] == "lifespan":  # only if the server runs it
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
@@ -110,7 +110,7 @@ class Guarded:
             await self._refuse(send, method, Refusal(401, "Unauthorized", "Unauthorized"), more)
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Browsers send the Origin of the page with it, and no preflight: so it is not a safe method.
+        # Browsers send the page's Origin with it but no preflight, so it does not count as a safe method.
         refused: Principal | Refusal | None = self._guard.refusal("WEBSOCKET", scope["headers"])
         if refused is None and self._access is not None:
             refused = await self._admit(self._access, scope, "GET")
@@ -146,8 +146,9 @@ async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[byte
 
 
 class Server(uvicorn.Server):
-    """uvicorn with limits of its connections and without its signal handlers: it can be waited for, and
-    reloads a changed certificate."""
+    """uvicorn with connection limits and without its signal handlers: it can be awaited, and it reloads a
+    changed certificate.
+    """
 
     certificate_seconds = LOOK_SECONDS
 
@@ -165,7 +166,7 @@ class Server(uvicorn.Server):
         sockets: bool = False,
         operator: Operator | None = None,
     ) -> None:
-        """With `sockets` websockets are served, and the application's lifespan is run."""
+        """With `sockets`, websockets are served and the application's lifespan is run."""
         if operator is not None:
             app = Operated(app, operator)
         guarded: Any = Guarded(app, guard, render, access, needs, secure, sockets)
@@ -180,7 +181,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 log_config=None,
                 server_header=False,
-                proxy_headers=False,  # else the address that limits count by would be the client's choice
+                proxy_headers=False,  # otherwise the client could choose the address for rate limits
                 timeout_keep_alive=60,
                 timeout_graceful_shutdown=5,
                 ssl_certfile=certificate,

@@ -1,8 +1,8 @@
-"""Logins of people with a browser: a form, and a cookie that stands for the login afterwards.
+"""Logins from a browser: a form, and a session cookie after the login.
 
-A session is a random token in memory: it ends at logout, after `seconds`, with the process, and when the
-users file no longer has its user, or has another password or other roles for them. The cookie is HttpOnly and
-SameSite=Strict, so no script reads it and no page of another site uses it. Programs log in with the
+A session is a random token in memory. It ends at logout, after `seconds`, with the process, and when the user
+is removed from the users file or gets another password or other roles. The cookie is HttpOnly and
+SameSite=Strict, so no script reads it and no page of another site can use it. Programs log in with the
 Authorization header, as everywhere.
 """
 
@@ -58,7 +58,7 @@ class Sessions:
             found = await self._access.admit(headers, address, needed, method, path)
             is_browser = any(name == b"accept" and b"text/html" in value for name, value in headers)
             if isinstance(found, Refusal) and found.status == 401 and method == "GET" and is_browser:
-                # Without the header that would have the browser ask on its own.
+                # Without the header that makes the browser show its own login dialog.
                 return Refusal(303, "See Other", "Log in first", ((b"location", self._form.encode()),))
             return found
         refused = self._access.over_rate(principal, address)
@@ -67,14 +67,14 @@ class Sessions:
         return principal if allows(principal, needed) else forbidden(principal, needed)
 
     async def log_in(self, name: str, password: str, address: str) -> str | Refusal:
-        """The token of a new session, or why there is none."""
+        """The token of a new session, or a refusal."""
         basic = base64.b64encode(f"{name}:{password}".encode())
         found = await self._access.admit([(b"authorization", b"Basic " + basic)], address, Role.READ)
         if isinstance(found, Refusal):
             return found
         account = self._access.account(name)
         if account is None:
-            return Refusal(401, "Unauthorized", "Unauthorized")  # it was deleted a moment ago
+            return Refusal(401, "Unauthorized", "Unauthorized")  # the user was deleted a moment ago
         now = self._now()
         self._open = {key: each for key, each in self._open.items() if each[2] > now}
         while len(self._open) >= _MOST:
@@ -87,7 +87,7 @@ class Sessions:
         self._open.pop(_digest(self._token(headers)), None)
 
     def principal(self, headers: Headers) -> Principal | None:
-        """Whose session the cookie is of, while it lasts."""
+        """The principal of the cookie's session, while it is valid."""
         key = _digest(self._token(headers))
         principal, account, until = self._open.get(key, (None, None, 0.0))
         if principal is None:
@@ -110,5 +110,5 @@ class Sessions:
 
 
 def _digest(token: str) -> bytes:
-    # So that the time of the look-up tells nothing of a token.
+    # So that the time of the lookup reveals nothing about a token.
     return hashlib.sha256(token.encode()).digest()

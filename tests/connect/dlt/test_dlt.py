@@ -61,7 +61,7 @@ def rows(first: int, last: int, updated: int) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "dlt: a resource is a source; its state is the offset, and a run that is interrupted is repeated",
+    "dlt: a resource works as a source; its state is the source offset, and an interrupted run is repeated",
 )
 def test_the_cursor_of_a_resource_is_the_offset() -> None:
     kept = Kept()
@@ -82,7 +82,7 @@ def test_the_cursor_of_a_resource_is_the_offset() -> None:
 
 @pytest.mark.promise(
     "connect",
-    "dlt: a resource is a source; its state is the offset, and a run that is interrupted is repeated",
+    "dlt: a resource works as a source; its state is the source offset, and an interrupted run is repeated",
 )
 @pytest.mark.parametrize("polls", [1, 2, 3])
 def test_a_run_that_is_interrupted_is_repeated(polls: int) -> None:
@@ -95,7 +95,7 @@ def test_a_run_that_is_interrupted_is_repeated(polls: int) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "dlt: a resource is a source; its state is the offset, and a run that is interrupted is repeated",
+    "dlt: a resource works as a source; its state is the source offset, and an interrupted run is repeated",
 )
 def test_an_api_that_is_away_is_asked_again_and_others_errors_fail() -> None:
     kept = Kept()
@@ -177,7 +177,8 @@ def items(first: int, last: int) -> list[SinkRecord]:
 
 
 @pytest.mark.promise(
-    "connect", "dlt: records are rows of any destination; with write_disposition=merge each is there once"
+    "connect",
+    "dlt: records become rows of any destination; with write_disposition=merge each row is there once",
 )
 def test_records_that_come_again_are_there_once(target: Target) -> None:
     task = target.task()
@@ -197,7 +198,8 @@ def test_records_that_come_again_are_there_once(target: Target) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "dlt: records are rows of any destination; with write_disposition=merge each is there once"
+    "connect",
+    "dlt: records become rows of any destination; with write_disposition=merge each row is there once",
 )
 def test_a_load_that_failed_is_repeated(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     task = target.task(**{"flush.size": "4"})

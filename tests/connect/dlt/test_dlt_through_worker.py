@@ -15,7 +15,8 @@ PLAIN = {"value.converter": "json", "value.converter.schemas.enable": "false", "
 
 @pytest.mark.timeout(800)
 @pytest.mark.promise(
-    "connect", "dlt: records are rows of any destination; with write_disposition=merge each is there once"
+    "connect",
+    "dlt: records become rows of any destination; with write_disposition=merge each row is there once",
 )
 def test_a_resource_goes_through_a_topic_to_duckdb(
     worker: Worker, topics: Topics, tmp_path: Path, name: str

@@ -58,7 +58,7 @@ def task_of(place: Place, **settings: str) -> LakeSinkTask:
     return task
 
 
-@pytest.mark.promise("connect", "Lake: files have names and contents that follow from the records")
+@pytest.mark.promise("connect", "Lake: the names and contents of files depend only on the records")
 def test_a_file_is_named_by_topic_partition_and_first_offset(place: Place) -> None:
     task = task_of(place, flush_size="4")
     task.put(items(0, 10) + items(7, 9, partition=1))
@@ -71,7 +71,7 @@ def test_a_file_is_named_by_topic_partition_and_first_offset(place: Place) -> No
 
 
 @pytest.mark.promise(
-    "connect", "Lake: crashes at any point and other batches leave the same files: exactly once"
+    "connect", "Lake: crashes at any point and different batches produce the same files: exactly once"
 )
 @pytest.mark.parametrize(
     ("seed", "limit"),
@@ -106,7 +106,7 @@ def test_crashes_anywhere_leave_the_same_files(place: Place, seed: int, limit: d
 
 
 @pytest.mark.promise(
-    "connect", "Lake: crashes at any point and other batches leave the same files: exactly once"
+    "connect", "Lake: crashes at any point and different batches produce the same files: exactly once"
 )
 @pytest.mark.parametrize("seed", range(6))
 def test_batches_of_columns_leave_the_files_of_single_records(tmp_path: Path, seed: int) -> None:
@@ -146,7 +146,7 @@ def test_batches_of_columns_leave_the_files_of_single_records(tmp_path: Path, se
 
 
 @pytest.mark.promise(
-    "connect", "Lake: the records that wait for their files are bounded, whatever their directories"
+    "connect", "Lake: the number of records buffered for files is limited, whatever their directories"
 )
 @pytest.mark.parametrize("batches", [False, True])
 @pytest.mark.parametrize(
@@ -178,7 +178,9 @@ def _buffer(data: bytes) -> Any:
 
 
 @pytest.mark.promise(
-    "connect", "Lake: directories by time or by fields of the value, as Hive and Spark read them"
+    "connect",
+    "Lake: files are partitioned into directories by time or by fields of the value, in the layout that "
+    "Hive and Spark read",
 )
 def test_directories_by_time(place: Place) -> None:
     task = task_of(
@@ -192,7 +194,9 @@ def test_directories_by_time(place: Place) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "Lake: directories by time or by fields of the value, as Hive and Spark read them"
+    "connect",
+    "Lake: files are partitioned into directories by time or by fields of the value, in the layout that "
+    "Hive and Spark read",
 )
 def test_directories_by_a_field_and_json_lines(place: Place) -> None:
     task = task_of(place, partitioner="field", partition_field_name="name", flush_size="2", format="json")
@@ -212,7 +216,7 @@ def test_a_change_of_the_schema_begins_another_file(place: Place) -> None:
     assert [name[-18:-8] for name in place.files()] == ["0000000000", "0000000001"]
 
 
-@pytest.mark.promise("connect", "Lake: every type of Connect has its type in Parquet")
+@pytest.mark.promise("connect", "Lake: every Connect type is mapped to a Parquet type")
 def test_types_are_those_of_parquet(place: Place) -> None:
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.UTC)
     schema = struct_schema(
@@ -291,7 +295,8 @@ def test_bad_records_are_reported_and_bad_settings_named(place: Place) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "Lake: a record that cannot be in a file with others is reported, and the others are written"
+    "connect",
+    "Lake: a record that does not fit into a file with the others is reported, and the others are written",
 )
 def test_records_that_do_not_go_together_are_reported(place: Place) -> None:
     task = task_of(place, flush_size="5")

@@ -80,7 +80,7 @@ def read_all(task: LakeSourceTask, kept: Kept) -> list[Any]:
     return found
 
 
-@pytest.mark.promise("connect", "Lake: files on disk or in S3 are a source, and each record is read once")
+@pytest.mark.promise("connect", "Lake: files on disk or in S3 can be a source, and each record is read once")
 @pytest.mark.parametrize("kind", ["parquet", "json"])
 def test_what_the_sink_wrote_is_read_in_order_and_once(place: Place, kind: str) -> None:
     fill(place, kind, 0, 12)
@@ -94,7 +94,7 @@ def test_what_the_sink_wrote_is_read_in_order_and_once(place: Place, kind: str) 
     assert read_all(source(place, kept, kind), kept) == []
 
 
-@pytest.mark.promise("connect", "Lake: files on disk or in S3 are a source, and each record is read once")
+@pytest.mark.promise("connect", "Lake: files on disk or in S3 can be a source, and each record is read once")
 @pytest.mark.parametrize("seed", range(3))
 def test_restarts_anywhere_read_each_record_once(tmp_path: Path, seed: int) -> None:
     chance, place = random.Random(seed), Place({"url": str(tmp_path)}, None, str(tmp_path))
@@ -150,7 +150,7 @@ def test_bad_settings_and_offsets_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.promise("connect", "Lake: files on disk or in S3 are a source, and each record is read once")
+@pytest.mark.promise("connect", "Lake: files on disk or in S3 can be a source, and each record is read once")
 def test_a_backfill_survives_kill_9_with_each_record_once(
     broker: PenstockBroker, workers: Workers, topics: Topics, place: Place, name: str
 ) -> None:

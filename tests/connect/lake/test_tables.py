@@ -92,7 +92,9 @@ def batch(first: int, last: int) -> SinkBatch:
     return SinkBatch("items", 0, numbers, values, [None] * len(numbers), [BEGIN] * len(numbers), ITEM)
 
 
-@pytest.mark.promise("connect", "Tables: rows and offsets are in one commit of a Delta or Iceberg table")
+@pytest.mark.promise(
+    "connect", "Tables: rows and offsets are written in one commit of a Delta or Iceberg table"
+)
 def test_rows_are_in_the_table_with_the_offsets_after_them(lake: Lake) -> None:
     task, offsets = lake.task(PLACE, ("items", 1), flush_size="5")
     assert offsets == {}
@@ -108,7 +110,7 @@ def test_rows_are_in_the_table_with_the_offsets_after_them(lake: Lake) -> None:
     assert lake.ids() == [0, 1, 2, 3, 4, 5, 100, 101, 102, 103]
 
 
-@pytest.mark.promise("connect", "Tables: crashes and takeovers at any point leave each record once")
+@pytest.mark.promise("connect", "Tables: after crashes and takeovers at any point, each record is there once")
 @pytest.mark.parametrize("seed", range(2))
 def test_crashes_anywhere_leave_each_record_once(lake: Lake, seed: int) -> None:
     chance = random.Random(seed)
@@ -130,7 +132,7 @@ def test_crashes_anywhere_leave_each_record_once(lake: Lake, seed: int) -> None:
     assert lake.ids() == list(range(60))
 
 
-@pytest.mark.promise("connect", "Tables: crashes and takeovers at any point leave each record once")
+@pytest.mark.promise("connect", "Tables: after crashes and takeovers at any point, each record is there once")
 def test_a_task_that_lost_its_partition_without_noticing_writes_nothing(lake: Lake) -> None:
     first, _ = lake.task(PLACE, ("items", 1))
     first.put(items(0, 3) + items(50, 52, partition=1))

@@ -76,9 +76,9 @@ def rows(kind: str, root: Path, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(800)
-@pytest.mark.promise("connect", "Tables: crashes and takeovers at any point leave each record once")
+@pytest.mark.promise("connect", "Tables: after crashes and takeovers at any point, each record is there once")
 @pytest.mark.promise(
-    "connect", "`penstock connect table` keeps a table of a topic, with the columns of its registered schema"
+    "connect", "`penstock connect table` writes a topic to a table with the columns of its registered schema"
 )
 @pytest.mark.promise("connect", "`penstock connect table` leaves out records of aborted transactions")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

@@ -91,7 +91,7 @@ def sink(server: Server, queue: str, **more: str) -> AmqpSinkTask:
 
 @pytest.mark.promise(
     "connect",
-    "RabbitMQ: a message is acknowledged when its record is in Kafka, and goes back to its queue if not",
+    "RabbitMQ: a message is acknowledged when its record is in Kafka, and otherwise returned to its queue",
 )
 def test_messages_come_again_until_they_are_acknowledged(rabbitmq: Server, client: Client) -> None:
     client.publish(*range(30))
@@ -149,7 +149,9 @@ def test_records_are_persistent_messages_with_what_is_forwarded(rabbitmq: Server
     }  # fmt: skip
 
 
-@pytest.mark.promise("connect", "RabbitMQ: a record that no queue takes goes to the dead letter topic")
+@pytest.mark.promise(
+    "connect", "RabbitMQ: a record that cannot be routed to a queue goes to the dead-letter topic"
+)
 def test_records_that_no_queue_takes_are_reported(rabbitmq: Server, client: Client) -> None:
     task = sink(rabbitmq, client.queue, **{"rabbitmq.routing.key": "${key}"})
     bad: list[tuple[int, str]] = []
@@ -166,7 +168,9 @@ def test_records_that_no_queue_takes_are_reported(rabbitmq: Server, client: Clie
     assert [body for _, _, body in client.take()] == [b"a", b"e"]
 
 
-@pytest.mark.promise("connect", "RabbitMQ: a full queue presses back, and a record is not sent to it twice")
+@pytest.mark.promise(
+    "connect", "RabbitMQ: a full queue slows the sink down (back-pressure), and no record is sent to it twice"
+)
 def test_a_full_queue_presses_back(rabbitmq: Server, name: str) -> None:
     client = Client(rabbitmq, f"{name}-first")
     full = f"{name}-full"
@@ -243,7 +247,7 @@ def test_a_server_that_goes_away_is_reported_and_found_again(rabbitmq: Server, c
 
 
 @pytest.mark.promise(
-    "connect", "Redis, MQTT, RabbitMQ and HTTP connect with TLS and a login, and show no password"
+    "connect", "Redis, MQTT, RabbitMQ and HTTP connect with TLS and a login, and do not reveal passwords"
 )
 def test_tls_with_a_login(rabbitmq: Server, client: Client) -> None:
     secure = {
@@ -265,7 +269,9 @@ def test_tls_with_a_login(rabbitmq: Server, client: Client) -> None:
         assert found == ["rabbitmq.host"] and PASSWORD not in text, text
 
 
-@pytest.mark.promise("connect", "Redis, MQTT, RabbitMQ and HTTP: bad settings are refused by name")
+@pytest.mark.promise(
+    "connect", "Redis, MQTT, RabbitMQ and HTTP: invalid settings are rejected with an error that names them"
+)
 @pytest.mark.parametrize(
     ("plugin", "settings", "field"),
     [

@@ -48,7 +48,7 @@ def source(web: WebServer, path: str, offset: Any = None, **more: str) -> HttpSo
     return task
 
 
-@pytest.mark.promise("connect", "HTTP: a request that is sent again has the same idempotency key")
+@pytest.mark.promise("connect", "HTTP: a retried request has the same idempotency key")
 def test_a_record_is_a_request_with_an_idempotency_key(web: WebServer) -> None:
     task = sink(web, "/${topic}/${key}", headers="X-Team: data|X-Two: 2", **{"request.method": "PUT"})
     task.put(
@@ -97,7 +97,8 @@ def test_records_without_a_value_are_ignored_deleted_or_bad(web: WebServer) -> N
 
 
 @pytest.mark.promise(
-    "connect", "HTTP: a record that the server refuses goes to the dead letter topic, the rest flows"
+    "connect",
+    "HTTP: a record that the server rejects goes to the dead-letter topic, and the other records are sent",
 )
 def test_only_the_bad_records_of_a_batch_are_reported(web: WebServer) -> None:
     def answer(request: Request) -> Answer:
@@ -119,7 +120,7 @@ def test_only_the_bad_records_of_a_batch_are_reported(web: WebServer) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "HTTP: records that were answered are not sent again when a batch is retried",
+    "HTTP: when a batch is retried, records that the server has already accepted are not sent again",
 )
 def test_a_server_that_fails_for_a_while_gets_each_record_once(web: WebServer) -> None:
     failing = True
@@ -189,7 +190,7 @@ def next_offset(records: list[SourceRecord]) -> Any:
     return records[-1].source_offset["offset"]
 
 
-@pytest.mark.promise("connect", "HTTP: a source goes on after the last item that is in Kafka, in each mode")
+@pytest.mark.promise("connect", "HTTP: in each mode, a source continues after the last item that is in Kafka")
 def test_items_are_counted(web: WebServer) -> None:
     items = [{"n": n} for n in range(25)]
     web.answer = pages(items, 10)
@@ -209,7 +210,7 @@ def test_items_are_counted(web: WebServer) -> None:
     task.stop()
 
 
-@pytest.mark.promise("connect", "HTTP: a source goes on after the last item that is in Kafka, in each mode")
+@pytest.mark.promise("connect", "HTTP: in each mode, a source continues after the last item that is in Kafka")
 def test_the_last_item_says_where_to_go_on(web: WebServer) -> None:
     items = [{"meta": {"id": f"id {n:02}"}} for n in range(12)]
 
@@ -235,7 +236,7 @@ def test_the_last_item_says_where_to_go_on(web: WebServer) -> None:
     task.stop()
 
 
-@pytest.mark.promise("connect", "HTTP: a source goes on after the last item that is in Kafka, in each mode")
+@pytest.mark.promise("connect", "HTTP: in each mode, a source continues after the last item that is in Kafka")
 def test_a_cursor_says_where_to_go_on(web: WebServer) -> None:
     answers = {"": ([1, 2], "p2"), "p2": ([3], "p3"), "p3": ([4, 5], "p4"), "p4": ([], "p4")}
 
@@ -280,7 +281,7 @@ def test_bad_answers_are_named(web: WebServer, answer: Answer, kind: type[Except
 
 
 @pytest.mark.promise(
-    "connect", "Redis, MQTT, RabbitMQ and HTTP connect with TLS and a login, and show no password"
+    "connect", "Redis, MQTT, RabbitMQ and HTTP connect with TLS and a login, and do not reveal passwords"
 )
 def test_tls_with_logins(tmp_path: Path) -> None:
     authority = Authority()
@@ -322,7 +323,9 @@ def test_tls_with_logins(tmp_path: Path) -> None:
     web.stop()
 
 
-@pytest.mark.promise("connect", "Redis, MQTT, RabbitMQ and HTTP: bad settings are refused by name")
+@pytest.mark.promise(
+    "connect", "Redis, MQTT, RabbitMQ and HTTP: invalid settings are rejected with an error that names them"
+)
 @pytest.mark.parametrize(
     ("plugin", "settings", "field"),
     [

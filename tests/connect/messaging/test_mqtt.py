@@ -86,8 +86,7 @@ def sink(server: Server, name: str, **more: str) -> MqttSinkTask:
 
 
 @pytest.mark.promise(
-    "connect",
-    "MQTT: a message is acknowledged when its record is in Kafka, and is delivered again if it was not",
+    "connect", "MQTT: a message is acknowledged when its record is in Kafka, and otherwise delivered again"
 )
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_messages_come_again_until_they_are_acknowledged(
@@ -190,7 +189,9 @@ def test_a_server_that_goes_away_is_reported_and_found_again(
     writer.stop()
 
 
-@pytest.mark.promise("connect", "MQTT: a record that cannot be a message goes to the dead letter topic")
+@pytest.mark.promise(
+    "connect", "MQTT: a record that cannot be sent as a message goes to the dead-letter topic"
+)
 def test_bad_records_are_reported_and_the_others_sent(mosquitto: Server, client: Client, name: str) -> None:
     client.subscribe(f"{name}/#")
     task = sink(mosquitto, name, **{"mqtt.topic": f"{name}/${{key}}"})
@@ -229,7 +230,7 @@ def test_a_batch_is_there_in_order_at_each_quality_of_service(
 
 
 @pytest.mark.promise(
-    "connect", "Redis, MQTT, RabbitMQ and HTTP connect with TLS and a login, and show no password"
+    "connect", "Redis, MQTT, RabbitMQ and HTTP connect with TLS and a login, and do not reveal passwords"
 )
 def test_tls_with_a_login(mosquitto: Server, name: str) -> None:
     secure = {
@@ -271,7 +272,9 @@ def test_tls_with_a_login(mosquitto: Server, name: str) -> None:
     wrong.stop()
 
 
-@pytest.mark.promise("connect", "Redis, MQTT, RabbitMQ and HTTP: bad settings are refused by name")
+@pytest.mark.promise(
+    "connect", "Redis, MQTT, RabbitMQ and HTTP: invalid settings are rejected with an error that names them"
+)
 @pytest.mark.parametrize(
     ("plugin", "settings", "field"),
     [

@@ -88,7 +88,7 @@ def test_each_command_writes_its_kind_of_key(redis_server: Server, client: Any) 
 
 
 @pytest.mark.promise(
-    "connect", "Redis: a record is written once, however often it is put, and by whichever task"
+    "connect", "Redis: a record is written once, no matter how often and by which task it is put"
 )
 def test_a_record_is_written_once_whoever_puts_it_and_however_often(
     redis_server: Server, client: Any
@@ -132,7 +132,7 @@ def test_kills_at_any_moment_lose_and_double_nothing(redis_server: Server, clien
 
 
 @pytest.mark.promise(
-    "connect", "Redis: a record that Redis refuses goes to the dead letter topic, the others are written"
+    "connect", "Redis: a record that Redis rejects goes to the dead-letter topic, and the others are written"
 )
 def test_a_bad_record_is_reported_and_the_others_are_written(redis_server: Server, client: Any) -> None:
     client.rpush("items:2", "a list, not a hash")
@@ -171,7 +171,9 @@ def test_a_bad_record_that_is_not_tolerated_stops_the_task_before_it(
     task.stop()
 
 
-@pytest.mark.promise("connect", "Redis: a server restored from an older state gets what it lost again")
+@pytest.mark.promise(
+    "connect", "Redis: a server that was restored from an older state gets the records that it lost again"
+)
 def test_a_server_that_went_back_is_written_from_there_on(redis_server: Server, client: Any) -> None:
     task = sink(redis_server)
     task.put([record(n, {"n": n}) for n in range(10)])
@@ -209,8 +211,7 @@ def stream_task(server: Server, **more: str) -> RedisStreamSourceTask:
 
 
 @pytest.mark.promise(
-    "connect",
-    "Redis: an entry of a stream is acknowledged when its record is in Kafka, and comes again if not",
+    "connect", "Redis: a stream entry is acknowledged when its record is in Kafka, and otherwise read again"
 )
 def test_entries_of_streams_come_again_until_they_are_acknowledged(redis_server: Server, client: Any) -> None:
     for n in range(5):
@@ -265,7 +266,9 @@ def list_task(server: Server, **more: str) -> RedisListSourceTask:
     return task
 
 
-@pytest.mark.promise("connect", "Redis: an element of a list is kept aside until its record is in Kafka")
+@pytest.mark.promise(
+    "connect", "Redis: a list element is moved to a second list until its record is in Kafka"
+)
 def test_elements_of_a_list_come_again_until_they_are_acknowledged(redis_server: Server, client: Any) -> None:
     client.rpush("jobs", *range(7))
     task = list_task(redis_server, **{"batch.size": "5"})
@@ -296,7 +299,7 @@ def test_a_server_that_refuses_writes_for_now_is_tried_again(redis_server: Serve
 
 
 @pytest.mark.promise(
-    "connect", "Redis, MQTT, RabbitMQ and HTTP connect with TLS and a login, and show no password"
+    "connect", "Redis, MQTT, RabbitMQ and HTTP connect with TLS and a login, and do not reveal passwords"
 )
 def test_tls_with_a_login(redis_server: Server, client: Any) -> None:
     secure = {
@@ -323,7 +326,9 @@ def test_tls_with_a_login(redis_server: Server, client: Any) -> None:
         assert found in (["redis.host"], ["redis.uri"]) and PASSWORD not in text, change
 
 
-@pytest.mark.promise("connect", "Redis, MQTT, RabbitMQ and HTTP: bad settings are refused by name")
+@pytest.mark.promise(
+    "connect", "Redis, MQTT, RabbitMQ and HTTP: invalid settings are rejected with an error that names them"
+)
 @pytest.mark.parametrize(
     ("plugin", "settings", "field"),
     [

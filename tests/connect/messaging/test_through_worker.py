@@ -226,7 +226,8 @@ def test_a_killed_sink_loses_nothing(
 
 @pytest.mark.promise(
     "connect",
-    "Redis, MQTT, HTTP: an unavailable server is shown in the status, and gets all records when it is back",
+    "Redis, MQTT, HTTP: the status shows that a server is unavailable, and the server gets all records "
+    "when it is available again",
 )
 @pytest.mark.parametrize("kind", ["redis", "mqtt", "http"])
 def test_a_server_that_goes_away_is_shown_and_picked_up_again(
@@ -284,7 +285,8 @@ def test_a_server_that_goes_away_is_shown_and_picked_up_again(
 
 
 @pytest.mark.promise(
-    "connect", "HTTP: a record that the server refuses goes to the dead letter topic, the rest flows"
+    "connect",
+    "HTTP: a record that the server rejects goes to the dead-letter topic, and the other records are sent",
 )
 def test_a_poison_record_goes_to_the_dead_letter_topic(
     web: WebServer, worker: Worker, topics: Topics, name: str
@@ -308,7 +310,9 @@ def resident(pid: int) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc")
-@pytest.mark.promise("connect", "HTTP: a slow server presses back, and the task's memory stays bounded")
+@pytest.mark.promise(
+    "connect", "HTTP: a slow server slows the sink down (back-pressure), and the task's memory stays bounded"
+)
 def test_a_slow_server_presses_back(web: WebServer, worker: Worker, topics: Topics, name: str) -> None:
     size, count = 50_000, 6000  # 300 MB
     data = b"x" * size
@@ -340,7 +344,9 @@ def test_a_slow_server_presses_back(web: WebServer, worker: Worker, topics: Topi
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
 
 
-@pytest.mark.promise("connect", "Redis, MQTT, RabbitMQ and HTTP: bad settings are refused by name")
+@pytest.mark.promise(
+    "connect", "Redis, MQTT, RabbitMQ and HTTP: invalid settings are rejected with an error that names them"
+)
 @pytest.mark.parametrize(
     ("config", "field"),
     [

@@ -54,7 +54,8 @@ def consume(bootstrap: str, group: str, topic: str, count: int | None) -> list[b
 
 @pytest.mark.promise(
     "mirror",
-    "A group that moves to the target misses no record and reads at most offset.lag.max again in a partition",
+    "A group that moves to the target cluster misses no record and reads at most `offset.lag.max` "
+    "records again in a partition",
 )
 @pytest.mark.parametrize("location", ["source", pytest.param("target", marks=pytest.mark.long)])
 def test_a_group_that_moves_continues_where_it_was(clusters: Pair, mirror: Worker, location: str) -> None:

@@ -42,7 +42,7 @@ def write(broker: PenstockBroker, topic: str, count: int, *, first_ms: int = 100
 
 
 @pytest.mark.promise(
-    "mirror", "Batches are copied byte for byte: compression, times, keys, values and headers"
+    "mirror", "Batches are copied byte for byte: compression, timestamps, keys, values and headers"
 )
 def test_the_bytes_of_the_records_are_those_of_the_source(clusters: Pair, mirror: Worker) -> None:
     clusters.source.create_topic("bytes", partitions=2)
@@ -89,7 +89,9 @@ def test_aborted_records_are_not_replicated(clusters: Pair, mirror: Worker) -> N
     assert found == [f"{round_} {i}".encode() for round_ in (0, 2, 4) for i in range(50)]
 
 
-@pytest.mark.promise("mirror", "A compacted topic is replicated: records keep their order, keys and times")
+@pytest.mark.promise(
+    "mirror", "A compacted topic is replicated: records keep their order, keys and timestamps"
+)
 def test_batches_with_gaps_arrive(clusters: Pair, mirror: Worker) -> None:
     config = {
         "cleanup.policy": "compact",
@@ -121,7 +123,10 @@ def test_batches_with_gaps_arrive(clusters: Pair, mirror: Worker) -> None:
         until(all_there, "every record is in the target, in order", lambda: str(mirror.status("gaps")))
 
 
-@pytest.mark.promise("mirror", "New topics, partitions, settings and ACLs of the source follow to the target")
+@pytest.mark.promise(
+    "mirror",
+    "New topics, partitions, settings and ACLs of the source cluster are copied to the target cluster",
+)
 def test_partitions_settings_and_acls_follow(clusters: Pair, mirror: Worker) -> None:
     admin, there = (
         AdminClient({"bootstrap.servers": broker.bootstrap}) for broker in (clusters.source, clusters.target)

@@ -79,7 +79,8 @@ def prepare(clusters: Pair, remote: str) -> None:
 
 @pytest.mark.repeated
 @pytest.mark.promise(
-    "mirror", "Exactly once: after kill -9 of a task under load, each record is there once, in order"
+    "mirror",
+    "Exactly once: after kill -9 of a task under load, each record is in the target once and in order",
 )
 def test_a_killed_task_neither_loses_nor_repeats(
     clusters: Pair, tmp_path: Path, name: str, load: Any
@@ -98,7 +99,7 @@ def test_a_killed_task_neither_loses_nor_repeats(
     assert task.stop() == 0
 
 
-@pytest.mark.promise("mirror", "A task that was replaced while it hung is fenced and writes no more")
+@pytest.mark.promise("mirror", "A task that hangs and is replaced is fenced and writes no more")
 def test_a_task_that_comes_back_is_fenced(clusters: Pair, tmp_path: Path, name: str, load: Any) -> None:
     import signal
 
@@ -121,7 +122,7 @@ def test_a_task_that_comes_back_is_fenced(clusters: Pair, tmp_path: Path, name: 
 
 @pytest.mark.repeated
 @pytest.mark.promise(
-    "mirror", "A target or source cluster that restarts is waited for: nothing is lost or repeated"
+    "mirror", "The mirror waits for a source or target cluster that restarts: nothing is lost or repeated"
 )
 @pytest.mark.parametrize(
     "once",

@@ -59,7 +59,7 @@ def test_a_snapshot_has_all_rows_in_debeziums_envelope(database: Database) -> No
 
 @pytest.mark.promise(
     "connect",
-    "MySQL: inserts, updates, deletes with tombstones, truncates, changes of keys and changes of tables are "
+    "MySQL: inserts, updates, deletes with tombstones, truncates, key changes and table changes become "
     "records in Debezium's envelope",
 )
 def test_each_kind_of_change(database: Database) -> None:
@@ -99,7 +99,7 @@ def test_each_kind_of_change(database: Database) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "MySQL: inserts, updates, deletes with tombstones, truncates, changes of keys and changes of tables are "
+    "MySQL: inserts, updates, deletes with tombstones, truncates, key changes and table changes become "
     "records in Debezium's envelope",
 )
 def test_the_schema_of_a_table_may_change_while_it_is_captured(database: Database) -> None:
@@ -270,8 +270,8 @@ def test_a_snapshot_continues_after_a_restart_with_the_changes_meanwhile(databas
 
 @pytest.mark.promise(
     "connect",
-    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
-    "committed",
+    "MySQL: restarts of the source at any point, and of the server, lose nothing and repeat only what "
+    "was not committed",
 )
 @pytest.mark.parametrize("batch", ["1", "7", "2048"])
 def test_a_restart_inside_a_transaction_sends_the_rest_of_it(database: Database, batch: str) -> None:
@@ -309,8 +309,8 @@ def test_a_restart_inside_a_transaction_sends_the_rest_of_it(database: Database,
 
 @pytest.mark.promise(
     "connect",
-    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
-    "committed",
+    "MySQL: restarts of the source at any point, and of the server, lose nothing and repeat only what "
+    "was not committed",
 )
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_server_that_restarts_is_read_again_without_a_gap(
@@ -395,8 +395,8 @@ def test_a_heartbeat_runs_its_statement(database: Database) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
-    "committed",
+    "MySQL: restarts of the source at any point, and of the server, lose nothing and repeat only what "
+    "was not committed",
 )
 def test_binlog_that_was_purged_is_an_error_or_leads_to_a_new_snapshot(database: Database) -> None:
     database.execute(ITEMS, "INSERT INTO items VALUES (1, 'a', 0)")
@@ -456,7 +456,7 @@ def replica(binlog_mariadb: MariaDb) -> Iterator[MariaDb]:
 
 
 @pytest.mark.promise(
-    "connect", "MySQL: after a failover to a replica of MariaDB, reading continues there by GTID"
+    "connect", "MySQL: after a failover to a replica of MariaDB, reading continues on the replica by GTID"
 )
 def test_reading_continues_on_a_replica_by_gtid(replica: MariaDb, binlog_mariadb: MariaDb) -> None:
     cursor = binlog_mariadb.connect().cursor()
@@ -487,7 +487,7 @@ def test_reading_continues_on_a_replica_by_gtid(replica: MariaDb, binlog_mariadb
         assert running.records[0].source_offset["server_id"] == 2
 
 
-@pytest.mark.promise("connect", "MySQL: bad settings are refused by name")
+@pytest.mark.promise("connect", "MySQL: invalid settings are rejected with an error that names them")
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [
@@ -508,7 +508,7 @@ def test_a_bad_setting_is_refused_by_name(database: Database, setting: str, valu
     assert words in refused.value.problems[name][0] and name in refused.value.problems[name][0]
 
 
-@pytest.mark.promise("connect", "MySQL: bad settings are refused by name")
+@pytest.mark.promise("connect", "MySQL: invalid settings are rejected with an error that names them")
 def test_what_the_server_does_not_allow_is_refused_by_name(
     database: Database, binlog_mariadb: MariaDb
 ) -> None:

@@ -70,8 +70,8 @@ def test_a_table_and_its_changes_are_in_a_topic(
 
 @pytest.mark.promise(
     "pipelines",
-    "`pipeline init --from mysql` makes a project whose connector writes the topic and the columns that its "
-    "flows read",
+    "`pipeline init --from mysql` creates a project whose connector writes the topic and the columns "
+    "that its flows read",
 )
 def test_the_connector_of_a_new_pipeline_project_writes_what_its_flows_read(
     database: Database,
@@ -115,7 +115,7 @@ def test_the_connector_of_a_new_pipeline_project_writes_what_its_flows_read(
     assert worker.http.delete(f"/connectors/{project}").status_code == 204
 
 
-@pytest.mark.promise("connect", "MySQL: bad settings are refused by name")
+@pytest.mark.promise("connect", "MySQL: invalid settings are rejected with an error that names them")
 def test_bad_settings_are_refused_by_name(database: Database, worker: Worker, name: str) -> None:
     bad = config(database, name, database_user="nobody")
     answer = worker.http.put(f"/connectors/{name}/config", json=bad)
@@ -150,7 +150,9 @@ def test_a_database_that_goes_away_is_picked_up_again(
 
 
 @pytest.mark.promise(
-    "connect", "The status of a task shows the table, the rows and the estimate of its snapshot"
+    "connect",
+    "The status of a task shows the table that its snapshot is reading, with the rows read and the "
+    "estimated total",
 )
 def test_the_status_shows_how_far_the_snapshot_is(
     database: Database, worker: Worker, topics: Topics, name: str
@@ -198,8 +200,8 @@ def test_the_status_shows_how_far_the_snapshot_is(
 
 @pytest.mark.promise(
     "connect",
-    "MySQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was not "
-    "committed",
+    "MySQL: restarts of the source at any point, and of the server, lose nothing and repeat only what "
+    "was not committed",
 )
 @pytest.mark.parametrize("once", [False, True], ids=["at-least-once", "exactly-once"])
 def test_kills_under_load_lose_nothing(

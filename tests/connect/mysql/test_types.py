@@ -140,7 +140,8 @@ def both_ways(
 
 
 @pytest.mark.promise(
-    "connect", "MySQL: every common type has the value that Debezium gives it, in snapshot and stream alike"
+    "connect",
+    "MySQL: every common type has the same value as with Debezium, both in the snapshot and in the stream",
 )
 def test_every_type_is_the_value_that_debezium_has(database: Database) -> None:
     schema, row = both_ways(database, [(kind, value) for kind, value, *_ in TYPES])
@@ -159,7 +160,8 @@ def test_every_type_is_the_value_that_debezium_has(database: Database) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "MySQL: every common type has the value that Debezium gives it, in snapshot and stream alike"
+    "connect",
+    "MySQL: every common type has the same value as with Debezium, both in the snapshot and in the stream",
 )
 def test_other_modes(database: Database) -> None:
     schema, row = both_ways(

@@ -97,8 +97,8 @@ def test_a_relation_has_its_columns_types_and_key() -> None:
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: pgoutput is decoded as a real server sends it; hostile bytes are refused and nothing else "
-    "happens",
+    "PostgreSQL: pgoutput messages are decoded as a real server sends them; hostile bytes are rejected "
+    "and have no other effect",
 )
 def test_rows_have_text_nulls_and_values_that_an_update_did_not_change() -> None:
     messages = decoded(PLAIN)
@@ -155,8 +155,8 @@ def test_transactions_that_are_sent_while_they_run() -> None:
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: pgoutput is decoded as a real server sends it; hostile bytes are refused and nothing else "
-    "happens",
+    "PostgreSQL: pgoutput messages are decoded as a real server sends them; hostile bytes are rejected "
+    "and have no other effect",
 )
 @pytest.mark.parametrize("name", ["plain", "streamed"])
 def test_this_machines_postgresql_sends_what_was_recorded(name: str, database: Database) -> None:
@@ -194,8 +194,8 @@ def test_bytes_that_are_no_message_are_named(data: bytes, words: str) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: pgoutput is decoded as a real server sends it; hostile bytes are refused and nothing else "
-    "happens",
+    "PostgreSQL: pgoutput messages are decoded as a real server sends them; hostile bytes are rejected "
+    "and have no other effect",
 )
 def test_every_cut_of_every_message_is_refused() -> None:
     for recorded in (PLAIN, STREAMED[:20]):
@@ -210,8 +210,8 @@ def test_every_cut_of_every_message_is_refused() -> None:
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: pgoutput is decoded as a real server sends it; hostile bytes are refused and nothing else "
-    "happens",
+    "PostgreSQL: pgoutput messages are decoded as a real server sends them; hostile bytes are rejected "
+    "and have no other effect",
 )
 @pytest.mark.fuzz
 @settings(max_examples=500)

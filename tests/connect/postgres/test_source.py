@@ -64,8 +64,8 @@ def test_a_snapshot_has_all_rows_in_debeziums_envelope(database: Database) -> No
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, changes of keys, TOASTed values and "
-    "changes of tables are records in Debezium's envelope",
+    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, key changes, TOASTed values and "
+    "table changes become records in Debezium's envelope",
 )
 def test_each_kind_of_change(database: Database) -> None:
     database.execute(ITEMS)
@@ -123,8 +123,8 @@ def test_replica_identity_full_has_the_whole_row_before(database: Database) -> N
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, changes of keys, TOASTed values and "
-    "changes of tables are records in Debezium's envelope",
+    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, key changes, TOASTed values and "
+    "table changes become records in Debezium's envelope",
 )
 def test_a_toasted_value_that_did_not_change_is_a_placeholder_or_the_old_one(database: Database) -> None:
     large = "repeat('x', 100000)"
@@ -156,8 +156,8 @@ def test_a_toasted_value_that_did_not_change_is_a_placeholder_or_the_old_one(dat
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, changes of keys, TOASTed values and "
-    "changes of tables are records in Debezium's envelope",
+    "PostgreSQL: inserts, updates, deletes with tombstones, truncates, key changes, TOASTed values and "
+    "table changes become records in Debezium's envelope",
 )
 def test_the_schema_of_a_table_may_change_while_it_is_captured(database: Database) -> None:
     database.execute(ITEMS, "INSERT INTO items VALUES (1, 'nail', 1)")
@@ -350,8 +350,8 @@ def _moved(record: SourceRecord) -> bool:
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was "
-    "not committed",
+    "PostgreSQL: restarts of the source at any point, and of the server, lose nothing and repeat only "
+    "what was not committed",
 )
 @pytest.mark.parametrize("batch", ["1", "7", "2048"])
 def test_a_restart_anywhere_loses_nothing_and_repeats_only_what_was_not_committed(
@@ -406,7 +406,8 @@ def test_a_delete_and_its_tombstone_are_sent_again_together(database: Database) 
 
 
 @pytest.mark.promise(
-    "connect", "PostgreSQL: the slot is advanced only after the commit, and does not hold WAL while idle"
+    "connect",
+    "PostgreSQL: the replication slot advances only after the commit, and does not retain WAL while idle",
 )
 def test_the_slot_keeps_what_is_not_committed_and_releases_what_is(database: Database) -> None:
     database.execute(ITEMS)
@@ -426,7 +427,8 @@ def test_the_slot_keeps_what_is_not_committed_and_releases_what_is(database: Dat
 
 
 @pytest.mark.promise(
-    "connect", "PostgreSQL: the slot is advanced only after the commit, and does not hold WAL while idle"
+    "connect",
+    "PostgreSQL: the replication slot advances only after the commit, and does not retain WAL while idle",
 )
 def test_an_idle_slot_does_not_hold_wal_for_changes_of_others(database: Database) -> None:
     database.execute(ITEMS, "CREATE TABLE busy (id int)")
@@ -455,8 +457,8 @@ def test_heartbeats_run_the_action_query(database: Database) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was "
-    "not committed",
+    "PostgreSQL: restarts of the source at any point, and of the server, lose nothing and repeat only "
+    "what was not committed",
 )
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
 def test_a_server_that_goes_away_and_comes_back_costs_nothing(
@@ -502,8 +504,8 @@ def test_a_snapshot_survives_a_server_that_restarts(
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was "
-    "not committed",
+    "PostgreSQL: restarts of the source at any point, and of the server, lose nothing and repeat only "
+    "what was not committed",
 )
 def test_a_lost_connection_in_the_middle_of_a_transaction(database: Database) -> None:
     database.execute(ITEMS)
@@ -567,7 +569,7 @@ def test_logical_messages_are_records(database: Database) -> None:
         assert [record.value["message"]["content"] for record in running.count(1)] == [b"within"]
 
 
-@pytest.mark.promise("connect", "PostgreSQL: bad settings are refused by name")
+@pytest.mark.promise("connect", "PostgreSQL: invalid settings are rejected with an error that names them")
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [

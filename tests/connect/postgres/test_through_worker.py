@@ -70,7 +70,7 @@ def test_a_table_and_its_changes_are_in_a_topic(
     assert worker.http.delete(f"/connectors/{name}").status_code == 204
 
 
-@pytest.mark.promise("connect", "PostgreSQL: bad settings are refused by name")
+@pytest.mark.promise("connect", "PostgreSQL: invalid settings are rejected with an error that names them")
 def test_bad_settings_are_refused_by_name(database: Database, worker: Worker, name: str) -> None:
     bad = config(database, name, database_dbname="nowhere")
     answer = worker.http.put(f"/connectors/{name}/config", json=bad)
@@ -105,7 +105,9 @@ def test_a_database_that_goes_away_is_picked_up_again(
 
 
 @pytest.mark.promise(
-    "connect", "The status of a task shows the table, the rows and the estimate of its snapshot"
+    "connect",
+    "The status of a task shows the table that its snapshot is reading, with the rows read and the "
+    "estimated total",
 )
 def test_the_status_shows_how_far_the_snapshot_is(
     database: Database, worker: Worker, topics: Topics, name: str
@@ -149,8 +151,8 @@ def test_the_status_shows_how_far_the_snapshot_is(
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: restarts of the source anywhere, and of the server, lose nothing and repeat only what was "
-    "not committed",
+    "PostgreSQL: restarts of the source at any point, and of the server, lose nothing and repeat only "
+    "what was not committed",
 )
 @pytest.mark.parametrize("once", [False, True], ids=["at-least-once", "exactly-once"])
 def test_kills_under_load_lose_nothing(

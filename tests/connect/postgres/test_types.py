@@ -134,7 +134,8 @@ def both_ways(
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: every common type has the value that Debezium gives it, in snapshot and stream alike",
+    "PostgreSQL: every common type has the same value as with Debezium, both in the snapshot and in the "
+    "stream",
 )
 def test_every_type_is_the_value_that_debezium_has(database: Database) -> None:
     database.execute(*SETUP)
@@ -152,7 +153,8 @@ def test_every_type_is_the_value_that_debezium_has(database: Database) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: every common type has the value that Debezium gives it, in snapshot and stream alike",
+    "PostgreSQL: every common type has the same value as with Debezium, both in the snapshot and in the "
+    "stream",
 )
 def test_other_modes(database: Database) -> None:
     schema, row = both_ways(
@@ -201,7 +203,8 @@ def test_hstore_is_json_or_a_map(database: Database) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "PostgreSQL: every common type has the value that Debezium gives it, in snapshot and stream alike",
+    "PostgreSQL: every common type has the same value as with Debezium, both in the snapshot and in the "
+    "stream",
 )
 def test_a_value_that_its_type_cannot_hold_is_null_or_an_error(
     database: Database, caplog: pytest.LogCaptureFixture

@@ -74,7 +74,7 @@ def opened(target: Target, **settings: str) -> SqlSinkTask:
     return task
 
 
-@pytest.mark.promise("connect", "SQL: inserts, upserts, updates and deletes by key, in order")
+@pytest.mark.promise("connect", "SQL: inserts, upserts, updates and deletes by key are applied in order")
 def test_rows_are_inserted_updated_and_deleted_by_key(target: Target) -> None:
     task = opened(target, **KEYED, **{"delete.enabled": "true"})
     task.put([item(0, 1), item(1, 2), item(2, 1, "screw"), item(3, 3), record(4, None, {"id": 2}, None)])
@@ -83,7 +83,7 @@ def test_rows_are_inserted_updated_and_deleted_by_key(target: Target) -> None:
     assert target.query("SELECT id, name FROM items ORDER BY id") == [(1, "screw"), (3, "again")]
 
 
-@pytest.mark.promise("connect", "SQL: inserts, upserts, updates and deletes by key, in order")
+@pytest.mark.promise("connect", "SQL: inserts, upserts, updates and deletes by key are applied in order")
 def test_inserts_and_updates_of_a_table_that_is_there(target: Target) -> None:
     target.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, name VARCHAR(100), extra INTEGER DEFAULT 7)")
     task = opened(target)
@@ -96,7 +96,8 @@ def test_inserts_and_updates_of_a_table_that_is_there(target: Target) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "SQL: a record that is put again, or by a task that has lost its partition, is written once"
+    "connect",
+    "SQL: a record is written once, even if it is put again, or by a task that has lost its partition",
 )
 def test_a_record_is_written_once_whoever_puts_it_and_however_often(target: Target) -> None:
     settings = {"auto.create": "true", "batch.size": "3"}
@@ -117,7 +118,7 @@ def test_a_record_is_written_once_whoever_puts_it_and_however_often(target: Targ
     assert rows == list(enumerate(names))
 
 
-@pytest.mark.promise("connect", "SQL: a sink that is killed under load has each record in its table once")
+@pytest.mark.promise("connect", "SQL: a sink that is killed under load writes each record to its table once")
 def test_kills_at_any_moment_lose_and_double_nothing(target: Target) -> None:
     chance, count = random.Random(5), 2000
     command = [sys.executable, "-m", "tests.connect.sql.killed_sink", target.url, str(count)]
@@ -133,7 +134,7 @@ def test_kills_at_any_moment_lose_and_double_nothing(target: Target) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "SQL: offsets are in the same database as the data, and can be set while the connector is stopped",
+    "SQL: offsets are stored in the same database as the data, and can be set while the connector is stopped",
 )
 def test_offsets_that_a_user_sets_are_those_of_the_next_start(target: Target) -> None:
     task = opened(target, **{"auto.create": "true"})
@@ -238,10 +239,11 @@ def test_a_missing_table_or_column_is_named(target: Target) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "SQL: a record that the database refuses goes to the dead letter topic, the others to the table",
+    "SQL: a record that the database rejects goes to the dead-letter topic, and the others are written "
+    "to the table",
 )
 @pytest.mark.promise(
-    "connect", "DirectorySink and SqlSink report a refused record once, also if it is the last"
+    "connect", "DirectorySink and SqlSink report a rejected record once, even if it is the last one"
 )
 def test_a_bad_record_is_reported_and_the_others_are_written(target: Target) -> None:
     target.execute("CREATE TABLE items (id INTEGER NOT NULL PRIMARY KEY, name VARCHAR(100) NOT NULL)")
@@ -259,7 +261,9 @@ def test_a_bad_record_is_reported_and_the_others_are_written(target: Target) -> 
     assert target.query("SELECT id, name FROM items ORDER BY id") == [(1, "a"), (3, "c")]
 
 
-@pytest.mark.promise("connect", "SQL: a record is not blamed for an error of the server or of the login")
+@pytest.mark.promise(
+    "connect", "SQL: an error of the server or of the login is not reported as an error of a record"
+)
 def test_records_wait_while_the_server_takes_no_writes(shared_postgres: PostgresServer) -> None:
     database = shared_postgres.create_database("sql_read_only")
     target = Target("postgresql", f"postgresql://penstock@127.0.0.1:{shared_postgres.port}/sql_read_only")
@@ -290,7 +294,7 @@ def test_records_wait_while_the_server_takes_no_writes(shared_postgres: Postgres
         database.drop()
 
 
-@pytest.mark.promise("connect", "SQL: bad settings are refused by name")
+@pytest.mark.promise("connect", "SQL: invalid settings are rejected with an error that names them")
 @pytest.mark.parametrize(
     ("settings", "field"),
     [

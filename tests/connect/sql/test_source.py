@@ -78,7 +78,8 @@ def row(number: int, name: str, moment: str) -> str:
 
 @pytest.mark.promise(
     "connect",
-    "SQL: new and changed rows of tables and queries are records; a restart goes on after the last one",
+    "SQL: new and changed rows of tables and queries become records; after a restart the source "
+    "continues after the last one",
 )
 def test_new_rows_by_an_incrementing_column(target: Target) -> None:
     table(target)
@@ -98,7 +99,8 @@ def test_new_rows_by_an_incrementing_column(target: Target) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "SQL: new and changed rows of tables and queries are records; a restart goes on after the last one",
+    "SQL: new and changed rows of tables and queries become records; after a restart the source "
+    "continues after the last one",
 )
 def test_changed_rows_by_a_timestamp(target: Target) -> None:
     table(target)
@@ -119,7 +121,8 @@ def test_changed_rows_by_a_timestamp(target: Target) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "SQL: new and changed rows of tables and queries are records; a restart goes on after the last one",
+    "SQL: new and changed rows of tables and queries become records; after a restart the source "
+    "continues after the last one",
 )
 def test_new_and_changed_rows_by_both_columns(target: Target) -> None:
     table(target)
@@ -136,7 +139,8 @@ def test_new_and_changed_rows_by_both_columns(target: Target) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "SQL: new and changed rows of tables and queries are records; a restart goes on after the last one",
+    "SQL: new and changed rows of tables and queries become records; after a restart the source "
+    "continues after the last one",
 )
 def test_bulk_reads_everything_each_time(target: Target) -> None:
     table(target)
@@ -150,7 +154,8 @@ def test_bulk_reads_everything_each_time(target: Target) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "SQL: new and changed rows of tables and queries are records; a restart goes on after the last one",
+    "SQL: new and changed rows of tables and queries become records; after a restart the source "
+    "continues after the last one",
 )
 def test_a_query_in_place_of_tables(target: Target) -> None:
     table(target)
@@ -169,7 +174,7 @@ def test_a_query_in_place_of_tables(target: Target) -> None:
     assert records[0].source_partition == {"query": "query"}
 
 
-@pytest.mark.promise("connect", "SQL: columns of every common type have a value in Connect")
+@pytest.mark.promise("connect", "SQL: every common column type is mapped to a Connect value")
 def test_types_become_values_of_connect(target: Target) -> None:
     types = (
         "i BIGINT, f DOUBLE PRECISION, n NUMERIC(10, 2), yes BOOLEAN, day DATE, hour TIME, raw "
@@ -259,7 +264,7 @@ def test_tables_are_divided_among_tasks_and_new_ones_are_found(target: Target) -
     connector.stop()
 
 
-@pytest.mark.promise("connect", "SQL: bad settings are refused by name")
+@pytest.mark.promise("connect", "SQL: invalid settings are rejected with an error that names them")
 @pytest.mark.parametrize(
     ("settings", "field"),
     [

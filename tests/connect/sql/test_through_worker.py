@@ -64,10 +64,7 @@ def committed(worker: Worker, name: str) -> int:
 
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
-@pytest.mark.promise(
-    "connect",
-    "SQL: a sink that is killed under load has each record in its table once",
-)
+@pytest.mark.promise("connect", "SQL: a sink that is killed under load writes each record to its table once")
 @pytest.mark.timeout(300)
 def test_kills_under_load_lose_and_double_nothing(
     target: Target, broker: PenstockBroker, workers: Workers, topics: Topics, name: str
@@ -92,7 +89,7 @@ def test_kills_under_load_lose_and_double_nothing(
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
 @pytest.mark.promise(
     "connect",
-    "SQL: an unavailable database is shown in the status, and written to again when it is back",
+    "SQL: the status shows that a database is unavailable, and writing continues when it is available again",
 )
 def test_a_database_that_goes_away_is_shown_and_picked_up_again(
     target: Target, shared_postgres: PostgresServer, worker: Worker, topics: Topics, name: str
@@ -121,7 +118,8 @@ def test_a_database_that_goes_away_is_shown_and_picked_up_again(
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 @pytest.mark.promise(
     "connect",
-    "SQL: a record that the database refuses goes to the dead letter topic, the others to the table",
+    "SQL: a record that the database rejects goes to the dead-letter topic, and the others are written "
+    "to the table",
 )
 def test_a_record_that_the_database_refuses_goes_to_the_dead_letter_topic(
     target: Target, worker: Worker, topics: Topics, name: str
@@ -147,7 +145,7 @@ def test_a_record_that_the_database_refuses_goes_to_the_dead_letter_topic(
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 @pytest.mark.promise(
     "connect",
-    "SQL: offsets are in the same database as the data, and can be set while the connector is stopped",
+    "SQL: offsets are stored in the same database as the data, and can be set while the connector is stopped",
 )
 def test_offsets_of_a_stopped_sink_can_be_set(
     target: Target, worker: Worker, topics: Topics, name: str
@@ -170,7 +168,7 @@ def test_offsets_of_a_stopped_sink_can_be_set(
 
 @pytest.mark.parametrize("target", ["sqlite"], indirect=True)
 @pytest.mark.promise(
-    "connect", "SQL: a group that is behind the stored offsets catches up when its task starts"
+    "connect", "SQL: a consumer group that is behind the stored offsets is moved to them when its task starts"
 )
 def test_a_group_behind_the_stored_offsets_catches_up(
     target: Target, broker: PenstockBroker, worker: Worker, topics: Topics, name: str
@@ -198,7 +196,7 @@ def test_a_group_behind_the_stored_offsets_catches_up(
 
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
-@pytest.mark.promise("connect", "SQL: rows are in a topic exactly once through kills of worker and task")
+@pytest.mark.promise("connect", "SQL: rows are in a topic exactly once, also when worker and task are killed")
 def test_rows_are_in_a_topic_exactly_once_through_kills(
     target: Target, broker: PenstockBroker, workers: Workers, topics: Topics, name: str
 ) -> None:
@@ -241,7 +239,7 @@ def test_rows_are_in_a_topic_exactly_once_through_kills(
 
 
 @pytest.mark.parametrize("target", ["postgresql"], indirect=True)
-@pytest.mark.promise("connect", "SQL: bad settings are refused by name")
+@pytest.mark.promise("connect", "SQL: invalid settings are rejected with an error that names them")
 def test_bad_settings_are_refused_by_name(target: Target, worker: Worker, name: str) -> None:
     bad = sink(target, name, **{"connection.url": target.url.rpartition("/")[0] + "/nowhere"})
     answer = worker.http.put(f"/connectors/{name}/config", json=bad)

@@ -91,7 +91,8 @@ JAVA = {
 
 @pytest.mark.promise(
     "clients",
-    "`penstock.client`, Spark and the commands log in with OAUTHBEARER by Java's and librdkafka's names",
+    "`penstock.client`, Spark and the commands log in with OAUTHBEARER, configured with the settings of "
+    "Kafka's Java client and of librdkafka",
 )
 def test_a_token_endpoint_is_asked_once_for_all_connections_until_the_token_ends(endpoint: Endpoint) -> None:
     security = Security.from_kafka({**settings(endpoint.url), **LIBRDKAFKA})
@@ -179,7 +180,7 @@ def test_what_is_missing_is_named(given: dict[str, str], said: str, monkeypatch:
 
 
 @pytest.mark.promise(
-    "clients", "AWS MSK IAM: the login is a request signed with the machine's AWS credentials"
+    "clients", "AWS MSK IAM login works: the client sends a request signed with the machine's AWS credentials"
 )
 def test_the_token_of_msk_iam_is_signed_for_the_cluster_of_the_region(
     monkeypatch: pytest.MonkeyPatch,

@@ -36,8 +36,8 @@ def makers() -> Iterator[Path]:
 
 @pytest.mark.promise(
     "demo",
-    "A key goes to one partition: `penstock produce`, the demo, Spark's sink, SQL and Kafka's own clients "
-    "hash it with murmur2",
+    "Records with the same key go to the same partition: `penstock produce`, the demo, Spark's sink, SQL "
+    "and Kafka's own clients hash keys with murmur2",
 )
 def test_every_module_that_makes_a_producer_names_the_partitioner_of_java() -> None:
     found = set(makers())

@@ -21,7 +21,9 @@ def scram(username: str = "user") -> Scram:
     return Scram("SCRAM-SHA-256", username, "pencil", NONCE)
 
 
-@pytest.mark.promise("client library", "SASL PLAIN and SCRAM, with a check of the server; renewed in time")
+@pytest.mark.promise(
+    "client library", "SASL PLAIN and SCRAM work, the server is verified, and logins are renewed in time"
+)
 def test_scram_says_what_the_rfcs_example_says() -> None:
     client = scram()
     assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"

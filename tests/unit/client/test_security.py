@@ -47,7 +47,7 @@ def test_credentials_come_from_jaas_or_from_names_of_their_own() -> None:
     assert (by_name.mechanism, by_name.username, by_name.password) == ("SCRAM-SHA-256", "alice", "p")
 
 
-@pytest.mark.promise("client library", "Secrets are not shown in errors and logs")
+@pytest.mark.promise("client library", "Secrets do not appear in errors and logs")
 def test_secrets_are_not_in_what_is_printed() -> None:
     shown = repr(
         sasl(

@@ -26,7 +26,7 @@ def replayed(*records: tuple[bytes, bytes | None]) -> ConfigState:
     return state
 
 
-@pytest.mark.promise("connect", "The state topics hold Kafka Connect's records")
+@pytest.mark.promise("connect", "The state topics contain records in Kafka Connect's format")
 def test_tasks_count_only_when_all_of_them_are_committed() -> None:
     tasks = task_records("c", [{"n": "0"}, {"n": "1"}])
     state = replayed(connector_record("c", {"a": "b"}), *tasks[:-1])
@@ -58,7 +58,7 @@ def test_tasks_of_a_deleted_connector_are_fenced_by_a_new_one_of_its_name() -> N
     assert state.connectors["c"].most_tasks == 1
 
 
-@pytest.mark.promise("connect", "The state topics hold Kafka Connect's records")
+@pytest.mark.promise("connect", "The state topics contain records in Kafka Connect's format")
 def test_records_of_others_are_passed_over() -> None:
     state = replayed((b"session-key", b'{"key":1}'), (b"\xff", b"{}"), (b"connector-x", b"["), (b"x", b"5"))
     assert state.connectors == {}
@@ -71,8 +71,8 @@ def test_an_assignment_is_read_as_it_was_written() -> None:
 
 @pytest.mark.promise(
     "connect",
-    "Workers of a group share connectors and tasks evenly; kill -9 of a worker moves its tasks, and no "
-    "record is lost",
+    "The workers of a group share connectors and tasks evenly; kill -9 of a worker moves its tasks, and "
+    "no record is lost",
 )
 def test_work_is_balanced_and_moves_only_where_it_must() -> None:
     chance = random.Random(7)

@@ -67,7 +67,7 @@ VALUE: dict[str, Any] = {
 }
 
 
-@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values unchanged")
 def test_json_with_schemas_keeps_every_type() -> None:
     converter = CONVERTERS["json"]({})
     data = converter.to_bytes("t", EVERYTHING, VALUE)
@@ -90,7 +90,7 @@ def test_json_without_schemas_is_plain() -> None:
     assert converter.to_bytes("t", None, None) is None
 
 
-@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values unchanged")
 @pytest.mark.parametrize("form", ["BASE64", "NUMERIC"])
 @pytest.mark.parametrize("text", ["12345678901234567890123456789012345678.25", "-0.10", "0.30", "9" * 60])
 def test_json_keeps_all_digits_of_a_decimal(form: str, text: str) -> None:
@@ -139,7 +139,7 @@ def test_text_bytes_and_numbers() -> None:
         whole.from_bytes("t", b"\0")
 
 
-@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values unchanged")
 def test_avro_keeps_every_type() -> None:
     avro = avro_data.to_avro(EVERYTHING)
     assert avro["fields"][0]["type"] == {"type": "int", "connect.type": "int8"}
@@ -151,7 +151,7 @@ def test_avro_keeps_every_type() -> None:
     assert schema.field("small") == INT8_SCHEMA and schema.field("price") == decimal_schema(2)
 
 
-@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values as they were")
+@pytest.mark.promise("connect", "JSON, Avro, JSON Schema and Protobuf keep values unchanged")
 def test_json_schema_keeps_every_type() -> None:
     text = json_schema_data.to_json_schema(EVERYTHING)
     assert text["properties"]["text"] == {"oneOf": [{"type": "null"}, {"type": "string"}], "connect.index": 4}

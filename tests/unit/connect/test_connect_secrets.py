@@ -85,7 +85,9 @@ def ask(
 
 
 @pytest.mark.promise(
-    "connect", "Passwords of connectors are shown only to who may change them, and are not stored resolved"
+    "connect",
+    "Passwords of connectors are shown only to users who may change them, and references to secrets are "
+    "stored unresolved",
 )
 @pytest.mark.parametrize(
     "path",
@@ -101,7 +103,9 @@ def test_passwords_are_shown_to_administrators_only(path: str) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "Passwords of connectors are shown only to who may change them, and are not stored resolved"
+    "connect",
+    "Passwords of connectors are shown only to users who may change them, and references to secrets are "
+    "stored unresolved",
 )
 def test_settings_with_hidden_values_are_not_taken() -> None:
     assert needed_role("PUT", b"/connectors/pg/config") is Role.ADMIN, "others are refused before"
@@ -126,7 +130,9 @@ def test_settings_that_a_plugin_declares_are_secret_by_their_type() -> None:
 
 
 @pytest.mark.promise(
-    "connect", "Passwords of connectors are shown only to who may change them, and are not stored resolved"
+    "connect",
+    "Passwords of connectors are shown only to users who may change them, and references to secrets are "
+    "stored unresolved",
 )
 def test_what_a_connector_makes_of_a_secret_is_stored_with_its_reference(tmp_path, monkeypatch) -> None:
     secret = tmp_path / "secret"
@@ -153,7 +159,7 @@ def test_what_a_connector_makes_of_a_secret_is_stored_with_its_reference(tmp_pat
         assert "p@ss" not in str(raised.value) and reference in str(raised.value)
 
 
-@pytest.mark.promise("console", "The console shows no password of a connector, whoever looks")
+@pytest.mark.promise("console", "The console shows the passwords of connectors to no user")
 def test_the_console_shows_no_passwords() -> None:
     asked: list[str] = []
 

@@ -44,7 +44,7 @@ def record(value: Any, schema: Any = None, **more: Any) -> SourceRecord:
 PERSON = struct_schema({"name": STRING_SCHEMA, "age": INT32_SCHEMA})
 
 
-@pytest.mark.promise("connect", "Transforms with predicates, and any Python function")
+@pytest.mark.promise("connect", "Transforms work, with predicates, and can be any Python function")
 @pytest.mark.parametrize("schema", [None, PERSON])
 def test_fields_are_inserted_replaced_masked_and_extracted(schema: Any) -> None:
     person = {"name": "Ada", "age": 36}
@@ -130,7 +130,7 @@ def debezium(**config: str) -> Any:
     )[0]
 
 
-@pytest.mark.promise("connect", "Transforms with predicates, and any Python function")
+@pytest.mark.promise("connect", "Transforms work, with predicates, and can be any Python function")
 def test_debeziums_envelope_becomes_the_row() -> None:
     row = struct_schema({"id": INT32_SCHEMA}, name="row").as_optional()
     source = struct_schema({"table": STRING_SCHEMA})
@@ -147,7 +147,7 @@ def test_debeziums_envelope_becomes_the_row() -> None:
     assert rewritten.value == {"id": 1, "__deleted": "true"}
 
 
-@pytest.mark.promise("connect", "Transforms with predicates, and any Python function")
+@pytest.mark.promise("connect", "Transforms work, with predicates, and can be any Python function")
 def test_predicates_choose_the_records() -> None:
     config = {
         "transforms": "drop",

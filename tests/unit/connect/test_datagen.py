@@ -25,7 +25,7 @@ def values(count: int, start: int = 0, **config: str) -> list[Any]:
 
 
 @pytest.mark.promise(
-    "connect", "Datagen: the fields of a record about one person, place or product fit together"
+    "connect", "Datagen: the fields of one record describe the same person, place or product"
 )
 def test_fields_of_a_record_fit_together() -> None:
     places = {place[0]: place for place in _PLACES}

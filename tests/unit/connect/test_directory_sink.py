@@ -37,7 +37,8 @@ def numbers(root: Path, partition: int = 0) -> list[int]:
 
 
 @pytest.mark.promise(
-    "connect", "DirectorySink: two tasks that both believe a partition theirs leave each record once"
+    "connect",
+    "DirectorySink: if two tasks both believe that they own a partition, each record is still written once",
 )
 @pytest.mark.parametrize("flushed", [False, True])
 def test_a_task_that_lost_its_partition_without_noticing_writes_nothing(
@@ -62,7 +63,8 @@ def test_a_task_that_lost_its_partition_without_noticing_writes_nothing(
 
 
 @pytest.mark.promise(
-    "connect", "DirectorySink: two tasks that both believe a partition theirs leave each record once"
+    "connect",
+    "DirectorySink: if two tasks both believe that they own a partition, each record is still written once",
 )
 def test_a_task_that_hung_in_the_middle_of_a_file_does_not_make_it_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +91,8 @@ def test_a_task_that_hung_in_the_middle_of_a_file_does_not_make_it_visible(
 
 
 @pytest.mark.promise(
-    "connect", "DirectorySink: two tasks that both believe a partition theirs leave each record once"
+    "connect",
+    "DirectorySink: if two tasks both believe that they own a partition, each record is still written once",
 )
 def test_a_task_waits_while_another_one_makes_a_file_visible(tmp_path: Path) -> None:
     begun(tmp_path)
@@ -102,7 +105,7 @@ def test_a_task_waits_while_another_one_makes_a_file_visible(tmp_path: Path) -> 
 
 
 @pytest.mark.promise(
-    "connect", "DirectorySink and SqlSink report a refused record once, also if it is the last"
+    "connect", "DirectorySink and SqlSink report a rejected record once, even if it is the last one"
 )
 def test_records_that_are_in_no_file_are_not_read_again(tmp_path: Path) -> None:
     task, _ = begun(tmp_path, format="csv")

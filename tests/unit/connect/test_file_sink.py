@@ -26,8 +26,8 @@ def batch(*values: str) -> SinkBatch:
 
 @pytest.mark.promise(
     "connect",
-    "A source or sink that is away is retried and shown in the status; a sink gets each record when it is "
-    "back",
+    "A source or sink that cannot be reached is retried and shown in the status; a sink gets each record "
+    "when it can be reached again",
 )
 @pytest.mark.parametrize("cuts", [True, False], ids=["cut at once", "cut later"])
 def test_lines_that_do_not_fit_on_the_disk_are_written_when_there_is_room(
@@ -66,7 +66,7 @@ def test_lines_that_do_not_fit_on_the_disk_are_written_when_there_is_room(
 
 
 @pytest.mark.promise(
-    "connect", "FileStreamSink does not write into a line that a killed task left unfinished"
+    "connect", "FileStreamSink does not append to an unfinished line that a killed task left"
 )
 def test_an_unfinished_last_line_is_ended(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"

@@ -82,7 +82,9 @@ def append(path: Path, *lines: str) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
+@pytest.mark.promise(
+    "connect", "FileStream and directory sources follow files and directories as they grow, rotate and appear"
+)
 @KINDS
 @RESTARTS
 @pytest.mark.parametrize("pattern", ["*.log", "*"])
@@ -106,7 +108,9 @@ def test_the_rest_of_a_rotated_file_is_read_before_the_new_one(
     assert source.read() == []
 
 
-@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
+@pytest.mark.promise(
+    "connect", "FileStream and directory sources follow files and directories as they grow, rotate and appear"
+)
 @KINDS
 def test_a_program_that_writes_to_the_rotated_file_until_it_opens_the_new_one_loses_nothing(
     tmp_path: Path, kind: str
@@ -125,7 +129,9 @@ def test_a_program_that_writes_to_the_rotated_file_until_it_opens_the_new_one_lo
     assert source.read() == ["three", "four"]
 
 
-@pytest.mark.promise("connect", "Files and directories are followed as they grow, rotate and appear")
+@pytest.mark.promise(
+    "connect", "FileStream and directory sources follow files and directories as they grow, rotate and appear"
+)
 @KINDS
 @RESTARTS
 @pytest.mark.parametrize("copied", [False, True])

@@ -28,7 +28,7 @@ def rows(data: bytes, position: int = 0) -> list[Any]:
 
 
 @pytest.mark.promise(
-    "connect", "A CSV file that a sink wrote is read as it was: cells may have several lines"
+    "connect", "A CSV file that a sink wrote is read back unchanged: cells may have several lines"
 )
 def test_cells_of_several_lines_are_read_from_every_position() -> None:
     data = write(ROWS, "csv")
@@ -58,7 +58,7 @@ def test_a_row_with_other_cells_than_the_header_is_named_by_its_place() -> None:
         rows(b'a,b\n1,2\n"' + b"x" * 200_000 + b'",2\n')
 
 
-@pytest.mark.promise("connect", "JSON without a schema becomes a column for each field that any record has")
+@pytest.mark.promise("connect", "JSON without a schema gets a column for each field of any record")
 def test_a_field_that_the_first_record_does_not_have_is_a_column() -> None:
     values: list[Any] = [{"a": 1}, {"b": "x", "a": 2}, {"c": {"d": 1}}]
     wanted = [
@@ -76,8 +76,8 @@ def record(offset: int, value: Any) -> SinkRecord:
 
 @pytest.mark.promise(
     "connect",
-    "A poison record goes to the dead letter topic with its context and the rest flows; without tolerance "
-    "the task fails",
+    "A poison record goes to the dead-letter topic with its context, and the other records are "
+    "processed; without error tolerance the task fails",
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_record_that_has_no_place_in_the_file_is_reported_and_the_rest_is_written(
@@ -109,8 +109,8 @@ def test_a_record_that_has_no_place_in_the_file_is_reported_and_the_rest_is_writ
 
 @pytest.mark.promise(
     "connect",
-    "An unavailable source or sink is retried and shown in the status; a sink gets each record "
-    "when it is back",
+    "An unavailable source or sink is retried and shown in the status; a sink gets each record when it "
+    "is available again",
 )
 def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
     task = DirectorySinkTask()

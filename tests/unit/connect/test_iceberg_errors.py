@@ -51,7 +51,8 @@ def server() -> Iterator[Answering]:
 
 @pytest.mark.promise(
     "connect",
-    "Tables: a catalog that is away is retried; a login it refuses and rows it cannot take fail the task",
+    "Tables: an unreachable catalog is retried; a rejected login and rows that the table cannot store "
+    "fail the task",
 )
 @pytest.mark.parametrize(
     ("status", "body", "retried"),
@@ -78,7 +79,8 @@ def test_a_rest_catalog(server: Answering, status: int, body: str, retried: bool
 
 @pytest.mark.promise(
     "connect",
-    "Tables: a catalog that is away is retried; a login it refuses and rows it cannot take fail the task",
+    "Tables: an unreachable catalog is retried; a rejected login and rows that the table cannot store "
+    "fail the task",
 )
 def test_rows_that_the_table_cannot_take(tmp_path: Path) -> None:
     from pyiceberg.schema import Schema
@@ -96,7 +98,8 @@ def test_rows_that_the_table_cannot_take(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "Tables: a catalog that is away is retried; a login it refuses and rows it cannot take fail the task",
+    "Tables: an unreachable catalog is retried; a rejected login and rows that the table cannot store "
+    "fail the task",
 )
 def test_errors_of_the_store() -> None:
     denied = "When reading information for key 'x': AWS Error ACCESS_DENIED during HeadObject operation"

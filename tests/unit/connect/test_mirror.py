@@ -82,7 +82,10 @@ def test_a_separator_of_ones_own() -> None:
         ("audit", False),
     ],
 )
-@pytest.mark.promise("mirror", "What has come from the target is not replicated back to it, at any distance")
+@pytest.mark.promise(
+    "mirror",
+    "Records that came from the target cluster are not replicated back to it, through any number of clusters",
+)
 def test_topics_that_came_from_the_target_are_left_out(topic: str, wanted: bool) -> None:
     settings = parse(SOURCE_FIELDS, {**CONFIG, "topics.exclude": "audit"})
     assert TopicFilter(settings, ReplicationPolicy("east")).matches(topic) == wanted
@@ -138,7 +141,7 @@ def contents(batch: bytes | memoryview) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
 @pytest.mark.promise(
-    "mirror", "Batches are copied byte for byte: compression, times, keys, values and headers"
+    "mirror", "Batches are copied byte for byte: compression, timestamps, keys, values and headers"
 )
 def test_a_batch_is_copied_as_it_is(codec: int) -> None:
     batch = build_batch(records(20), base_offset=100, codec=codec)
@@ -221,8 +224,7 @@ def test_a_damaged_batch_is_an_error_and_a_torn_one_waits() -> None:
 @pytest.mark.repeated
 @pytest.mark.parametrize("seed", range(times(10, 200)))
 @pytest.mark.promise(
-    "mirror",
-    "A translated offset is never past what the group has read, and at most offset.lag.max before it",
+    "mirror", "A translated offset is never past the group's position, and at most `offset.lag.max` before it"
 )
 def test_translation_never_skips_and_hardly_rereads(seed: int) -> None:
     chance = random.Random(seed)

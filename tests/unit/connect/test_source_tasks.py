@@ -150,8 +150,8 @@ class Run:
 
 @pytest.mark.promise(
     "connect",
-    "A source or sink that is away is retried and shown in the status; a sink gets each record when it "
-    "is back",
+    "A source or sink that cannot be reached is retried and shown in the status; a sink gets each record "
+    "when it can be reached again",
 )
 def test_what_was_read_is_committed_before_the_task_waits_for_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,8 +166,8 @@ def test_what_was_read_is_committed_before_the_task_waits_for_its_source(
 
 @pytest.mark.promise(
     "connect",
-    "A source or sink that is away is retried and shown in the status; a sink gets each record when it "
-    "is back",
+    "A source or sink that cannot be reached is retried and shown in the status; a sink gets each record "
+    "when it can be reached again",
 )
 def test_a_transaction_is_not_left_open_while_the_source_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(ONCE, {"transaction.boundary": "interval"}, monkeypatch)
@@ -266,7 +266,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.mark.promise(
     "connect",
-    "A transaction of a source is committed before the cluster gives it up, whatever the interval is",
+    "A source's transaction is committed before the cluster's transaction timeout, whatever the commit "
+    "interval is",
 )
 @pytest.mark.parametrize(
     ("properties", "config", "timeout", "message", "interval"),
@@ -297,7 +298,8 @@ def test_a_transaction_is_committed_before_it_times_out(
 
 @pytest.mark.promise(
     "connect",
-    "A transaction of a source is committed before the cluster gives it up, whatever the interval is",
+    "A source's transaction is committed before the cluster's transaction timeout, whatever the commit "
+    "interval is",
 )
 def test_replication_takes_the_transaction_timeout_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
@@ -310,7 +312,8 @@ def test_replication_takes_the_transaction_timeout_of_its_settings(monkeypatch: 
 
 @pytest.mark.promise(
     "connect",
-    "A transaction of a source is committed before the cluster gives it up, whatever the interval is",
+    "A source's transaction is committed before the cluster's transaction timeout, whatever the commit "
+    "interval is",
 )
 def test_an_interval_that_no_transaction_lasts_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "transaction.boundary.interval.ms"
@@ -336,7 +339,9 @@ def test_an_interval_that_no_transaction_lasts_is_refused_by_name(monkeypatch: p
     assert list(errors(ONCE, **{override: "long"})) == [override]
 
 
-@pytest.mark.promise("connect", "A source task holds at most 64 MB of records that the cluster has not taken")
+@pytest.mark.promise(
+    "connect", "A source task holds at most 64 MB of records that the cluster has not acknowledged"
+)
 @pytest.mark.parametrize("name", ["buffer.memory", "queue.buffering.max.kbytes"])
 def test_the_records_that_wait_for_the_cluster_are_bounded(made: list[dict[str, Any]], name: str) -> None:
     worker = WorkerSettings(NOWHERE)
@@ -377,7 +382,8 @@ class Offsets:
 
 @pytest.mark.promise(
     "connect",
-    "Offsets of an exactly-once source are altered in one transaction, when no task can write any more",
+    "The offsets of an exactly-once source are altered in one transaction, after all its tasks have been "
+    "fenced",
 )
 @pytest.mark.parametrize("reset", [False, True])
 def test_earlier_tasks_are_fenced_before_offsets_are_altered(

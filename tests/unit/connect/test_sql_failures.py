@@ -20,7 +20,9 @@ def wrapped(error: Exception, base: type[Exception]) -> exc.DBAPIError:
     return found
 
 
-@pytest.mark.promise("connect", "SQL: a record is not blamed for an error of the server or of the login")
+@pytest.mark.promise(
+    "connect", "SQL: an error of the server or of the login is not reported as an error of a record"
+)
 @pytest.mark.parametrize(
     ("fault", "codes"),
     [
@@ -36,7 +38,9 @@ def test_postgresql(fault: Fault, codes: str) -> None:
         assert (code, fault_of(wrapped(error, psycopg2.Error), "postgresql")) == (code, fault)
 
 
-@pytest.mark.promise("connect", "SQL: a record is not blamed for an error of the server or of the login")
+@pytest.mark.promise(
+    "connect", "SQL: an error of the server or of the login is not reported as an error of a record"
+)
 @pytest.mark.parametrize(
     ("fault", "codes"),
     [
@@ -52,7 +56,9 @@ def test_mysql(fault: Fault, codes: list[int]) -> None:
             assert (code, fault_of(wrapped(kind(code, "x"), pymysql.Error), "mysql")) == (code, fault)
 
 
-@pytest.mark.promise("connect", "SQL: a record is not blamed for an error of the server or of the login")
+@pytest.mark.promise(
+    "connect", "SQL: an error of the server or of the login is not reported as an error of a record"
+)
 def test_databases_without_codes() -> None:
     for text, fault in [
         ("database is locked", Fault.SERVER),

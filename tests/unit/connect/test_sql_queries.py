@@ -18,7 +18,8 @@ NOW = datetime.datetime(2026, 1, 2, 23, 30, 5, 123456, tzinfo=datetime.UTC)
 
 
 @pytest.mark.promise(
-    "connect", "SQL: a row that comes within the same second as one that was read is read, too"
+    "connect",
+    "SQL: a row that is inserted within the same second as a row that was already read is read, too",
 )
 @pytest.mark.parametrize(
     ("url", "kind", "zone", "bound"),

@@ -12,7 +12,8 @@ TOPICS = ["__consumer_offsets", "orders-1", "orders-22", "orders-d", "orders-1-o
 
 
 @pytest.mark.promise(
-    "connect", "topics.regex takes the expressions of Kafka Connect, and topics that are created later"
+    "connect",
+    "`topics.regex` accepts Kafka Connect's regular expressions, and follows topics that are created later",
 )
 @pytest.mark.parametrize(
     ("regex", "found"),
@@ -29,7 +30,8 @@ def test_whole_names_match(regex: str, found: list[str] | None) -> None:
 
 
 @pytest.mark.promise(
-    "connect", "topics.regex takes the expressions of Kafka Connect, and topics that are created later"
+    "connect",
+    "`topics.regex` accepts Kafka Connect's regular expressions, and follows topics that are created later",
 )
 def test_topics_are_looked_for_again() -> None:
     there: list[str] = []

@@ -15,7 +15,9 @@ from tests.unit.console.conftest import Visit
 PLANTED = "orders; rm -rf ~ #$(id)`id`'\""
 
 
-@pytest.mark.promise("console", "A name in a link stays one word of the command that a page shows to copy")
+@pytest.mark.promise(
+    "console", "A name in a link remains a single argument in the command that a page offers for copying"
+)
 def test_a_link_plants_no_shell_command(site: Site) -> None:
     query = Query.of({"from": "@-1h; reboot", "partition": "3"})
     for words in (

@@ -30,7 +30,7 @@ class Worker:
         return any(each.startswith(method) for each in self.asked)
 
 
-@pytest.mark.promise("console", "Only administrators create connectors, as at a Connect worker")
+@pytest.mark.promise("console", "Only administrators can create connectors, as on a Connect worker")
 @pytest.mark.parametrize(("role", "asked"), [(Role.WRITE, False), (Role.ADMIN, True)])
 def test_only_an_administrator_creates_a_connector(visit: Visit, site: Site, role: Role, asked: bool) -> None:
     worker = Worker()

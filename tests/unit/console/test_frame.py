@@ -30,7 +30,7 @@ class OneSession:
         return Principal("ann", Role.ADMIN) if self.open else None
 
 
-@pytest.mark.promise("console", "A page that is open when its session ends shows nothing more")
+@pytest.mark.promise("console", "An open page shows no new data after its session has ended")
 @pytest.mark.parametrize("obeys", [True, False], ids=["a browser", "one that does not navigate"])
 def test_an_open_page_ends_with_its_session(
     site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch, obeys: bool

@@ -13,7 +13,7 @@ def finds(kind: str, text: str, value: bytes) -> bool:
     return matcher(kind, text)(candidate)
 
 
-@pytest.mark.promise("console", "A search finds text of any alphabet, in upper or lower case")
+@pytest.mark.promise("console", "A search finds text in any alphabet, in upper or lower case")
 @pytest.mark.parametrize(
     ("kind", "text", "value", "found"),
     [

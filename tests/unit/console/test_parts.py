@@ -31,7 +31,9 @@ def on_a_page(visit: Visit, check: Callable[[Client], None]) -> None:
     visit(scenario)
 
 
-@pytest.mark.promise("console", "What did not change is not redrawn, so that the focus of a keyboard stays")
+@pytest.mark.promise(
+    "console", "Parts of a page that did not change are not redrawn, so that the keyboard focus stays"
+)
 def test_links_stay_while_only_their_details_change(visit: Visit) -> None:
     def check(client: Client) -> None:
         links = LinkList("Slowest groups", "None.")
@@ -86,7 +88,7 @@ def test_the_time_axis_has_few_labels_of_one_form(visit: Visit) -> None:
     on_a_page(visit, check)
 
 
-@pytest.mark.promise("console", "A list that cannot be read shows why, instead of being empty")
+@pytest.mark.promise("console", "A list that cannot be read shows the reason instead of being empty")
 def test_a_fault_of_a_list_is_shown(visit: Visit) -> None:
     works: list[bool] = []
 

@@ -19,7 +19,8 @@ SERVERS_ONLY = ["connect-configs", "_schemas", "__penstock_sql", "mm2-configs.a.
 
 
 @pytest.mark.promise(
-    "console", "Messages of topics with the state of servers are read and written by administrators only"
+    "console",
+    "Messages of topics that hold the state of servers can be read and written by administrators only",
 )
 def test_messages_of_servers_are_shown_to_administrators(visit: Visit, site: Site) -> None:
     async def scenario(user: User) -> None:
@@ -44,7 +45,8 @@ def test_messages_of_servers_are_shown_to_administrators(visit: Visit, site: Sit
 
 
 @pytest.mark.promise(
-    "console", "Messages of topics with the state of servers are read and written by administrators only"
+    "console",
+    "Messages of topics that hold the state of servers can be read and written by administrators only",
 )
 def test_messages_of_servers_are_written_by_administrators(visit: Visit, site: Site) -> None:
     async def scenario(user: User) -> None:

@@ -11,7 +11,7 @@ from penstock.admin.failure import CommandFailed
 from penstock.console.threads import MOST_TAILS, SharedAnswer, in_own_thread, in_pool
 
 
-@pytest.mark.promise("console", "Live views hold up no page, and those over 32 are rejected")
+@pytest.mark.promise("console", "Live views do not delay other pages; more than 32 are rejected")
 def test_live_views_do_not_hold_up_reads() -> None:
     async def scenario() -> None:
         closed = threading.Event()

@@ -31,7 +31,9 @@ class Platform:
     def stop(self, seconds: float) -> None: ...
 
 
-@pytest.mark.promise("demo", "The address of the web console is printed; a port that is taken is no obstacle")
+@pytest.mark.promise(
+    "demo", "The address of the web console is printed; if its port is in use, another one is chosen"
+)
 @pytest.mark.parametrize("taken", [True, False])
 def test_the_address_of_the_console_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool

@@ -10,7 +10,9 @@ from penstock.demo.topics import DemoConflict, Home, ReplaySettings
 
 
 @pytest.mark.promise(
-    "demo", "A data directory keeps the port that its flows read; another is refused with what to do"
+    "demo",
+    "A data directory keeps the port that its flows read from; another port is rejected with an error "
+    "that says what to do",
 )
 def test_a_data_directory_keeps_the_port_that_its_flows_read(tmp_path: Path) -> None:
     home = Home(tmp_path)

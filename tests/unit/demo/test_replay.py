@@ -74,7 +74,7 @@ def test_the_weather_of_an_hour_comes_before_the_flights_of_that_hour(events: li
 
 
 @pytest.mark.promise(
-    "demo", "The replay is deterministic, and continues after the records that each partition has"
+    "demo", "The replay is deterministic, and continues after the records that each partition already has"
 )
 def test_the_same_seed_gives_the_same_records_and_another_gives_others(
     year: data.Year, events: list[Event]
@@ -92,7 +92,7 @@ def test_a_flight_has_the_same_fate_wherever_the_replay_starts(year: data.Year, 
 
 
 @pytest.mark.promise(
-    "demo", "The replay is deterministic, and continues after the records that each partition has"
+    "demo", "The replay is deterministic, and continues after the records that each partition already has"
 )
 def test_a_replay_goes_on_after_what_each_partition_has(year: data.Year, events: list[Event]) -> None:
     """Also when a crash left one partition further than another."""

@@ -61,7 +61,7 @@ def test_a_late_flight_may_be_in_its_window_or_not() -> None:
     assert failed(result) == []
 
 
-@pytest.mark.promise("demo", "A lost, duplicated or wrongly classified flight fails the summary")
+@pytest.mark.promise("demo", "The summary fails if a flight is lost, duplicated or wrongly classified")
 @pytest.mark.parametrize(
     ("spoil", "promise"),
     [
@@ -85,7 +85,7 @@ def test_what_is_lost_doubled_or_misjudged_is_noticed(spoil: object, promise: st
     assert any(found.startswith(promise) for found in failed(result))
 
 
-@pytest.mark.promise("demo", "A lost, duplicated or wrongly classified flight fails the summary")
+@pytest.mark.promise("demo", "The summary fails if a flight is lost, duplicated or wrongly classified")
 def test_a_window_is_missed_only_once_it_must_have_closed() -> None:
     result = outcome()
     result.windows.clear()

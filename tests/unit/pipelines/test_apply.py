@@ -26,7 +26,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.promise(
-    "pipelines", "`penstock pipeline apply` takes flows with and without the project's directory"
+    "pipelines", "`penstock pipeline apply` accepts flows with and without the project's directory"
 )
 @pytest.mark.parametrize(
     ("words", "taken"),
@@ -48,7 +48,7 @@ def test_flows_are_applied_with_and_without_a_project(
 
 
 @pytest.mark.promise(
-    "pipelines", "`penstock pipeline apply` takes flows with and without the project's directory"
+    "pipelines", "`penstock pipeline apply` accepts flows with and without the project's directory"
 )
 def test_a_flow_without_a_pending_change_is_named(shop: StateDirectory):
     done = CliRunner().invoke(cli, ["pipeline", "apply", "hourl"])

@@ -73,8 +73,8 @@ def built_from(*parts: Part, operator: str = "Aggregate") -> FlowPrint:
 
 @pytest.mark.promise(
     "pipelines",
-    "A change above the state, such as HAVING, rebuilds the table, whose rows were written by the query "
-    "before, unless the change says to keep them",
+    "A change after the stateful operator, such as HAVING, rebuilds the table, whose rows come from the "
+    "previous query, unless the change says to keep them",
 )
 def test_a_change_above_the_state_rebuilds_the_table_unless_its_rows_are_to_be_kept():
     above = ALL | {"counts": replace(COUNTS, query="other")}
@@ -116,8 +116,8 @@ def test_where_tables_are_what_their_queries_give_they_are_rebuilt_without_state
 
 @pytest.mark.promise(
     "pipelines",
-    "A change that fits the state is applied immediately; another stays pending until it is applied, while "
-    "the old version runs",
+    "A change that fits the state is applied immediately; any other change stays pending until it is "
+    "applied, while the old version keeps running",
 )
 def test_other_grouping_keys_rebuild_the_flow_and_all_that_reads_its_table():
     changes = plan_changes(ALL, ALL | {"counts": built_from(FILTER, Part("a grouping key", "j", "9"), COUNT)})
@@ -131,7 +131,7 @@ def test_other_grouping_keys_rebuild_the_flow_and_all_that_reads_its_table():
     )
 
 
-@pytest.mark.promise("pipelines", "The plan of a rebuild shows what changed below the state")
+@pytest.mark.promise("pipelines", "The plan of a rebuild shows what changed before the stateful operator")
 @pytest.mark.parametrize(
     "now, said",
     [
@@ -162,15 +162,15 @@ def test_a_rebuild_says_what_the_state_was_built_from_and_is_not_now(now: FlowPr
     assert reasons(changes, "counts") == f"its state was built from something else: {said}"
 
 
-@pytest.mark.promise(
-    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
-)
+@pytest.mark.promise("pipelines", "An unchanged query keeps its state, whatever is random in its plan")
 def test_a_query_that_is_the_same_keeps_its_state_however_its_plan_is_made():
     planned_otherwise = replace(built_from(KEY, FILTER, COUNT), query="q2")
     assert actions(plan_changes(ALL, ALL | {"counts": planned_otherwise}))["counts"] == "keep"
 
 
-@pytest.mark.promise("pipelines", "State recorded by an earlier version is used only for an unchanged query")
+@pytest.mark.promise(
+    "pipelines", "State that an earlier version recorded is used only for an unchanged query"
+)
 def test_what_an_earlier_version_recorded_is_trusted_only_for_a_query_that_has_not_changed():
     earlier = COUNTS.to_json()
     del earlier["lineage"], earlier["query"]
@@ -186,7 +186,9 @@ def test_what_an_earlier_version_recorded_is_trusted_only_for_a_query_that_has_n
     assert actions(changes) == {"raw": "restart"}
 
 
-@pytest.mark.promise("pipelines", "State recorded by an earlier version is used only for an unchanged query")
+@pytest.mark.promise(
+    "pipelines", "State that an earlier version recorded is used only for an unchanged query"
+)
 def test_a_print_that_cannot_be_read_is_trusted_by_flows_without_state_alone():
     unknown = FlowPrint("", "", (), (), (), "")
     changes = plan_changes({"counts": unknown, "raw": unknown}, {"raw": RAW, "counts": COUNTS})
@@ -207,8 +209,8 @@ def test_a_table_that_state_was_joined_with_and_that_has_another_query_rebuilds_
 
 @pytest.mark.promise(
     "pipelines",
-    "A change that fits the state is applied immediately; another stays pending until it is applied, while "
-    "the old version runs",
+    "A change that fits the state is applied immediately; any other change stays pending until it is "
+    "applied, while the old version keeps running",
 )
 def test_another_topic_rebuilds_the_whole_chain():
     changes = plan_changes(ALL, ALL | {"raw": replace(RAW, sources=("penstock(subscribe=b)",))})
@@ -320,7 +322,7 @@ def reading(plan: PlanNode, clusters: dict[str, str] | None = None) -> FlowPrint
 
 
 @pytest.mark.promise(
-    "pipelines", "A source is the same by the id of its cluster, whatever addresses its brokers have"
+    "pipelines", "Sources are identified by the id of their cluster, whatever the addresses of its brokers"
 )
 @pytest.mark.parametrize(
     "then, now, action",
@@ -362,7 +364,7 @@ def test_a_source_that_is_added_or_whose_place_changes_is_noticed_with_clusters_
 
 
 @pytest.mark.promise(
-    "pipelines", "A source is the same by the id of its cluster, whatever addresses its brokers have"
+    "pipelines", "Sources are identified by the id of their cluster, whatever the addresses of its brokers"
 )
 def test_prints_of_older_versions_have_no_clusters_and_fit_as_they_did():
     stored = reading(read_from("b:1")).to_json()

@@ -31,7 +31,7 @@ PROGRESS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.promise("pipelines", "Progress becomes metrics with the pipeline and the flow as labels")
+@pytest.mark.promise("pipelines", "Progress is exported as metrics with the pipeline and the flow as labels")
 def test_all_that_is_watched_is_in_it():
     progress = QueryProgress.from_json(PROGRESS)
     assert (progress.batch_id, progress.input_rows, progress.batch_seconds) == (7, 100, 0.25)
@@ -66,7 +66,7 @@ def test_lag_is_told_only_where_offsets_are_kafkas(end: Any, latest: Any, lag: i
     assert lag_between(end, latest) == lag
 
 
-@pytest.mark.promise("pipelines", "Progress becomes metrics with the pipeline and the flow as labels")
+@pytest.mark.promise("pipelines", "Progress is exported as metrics with the pipeline and the flow as labels")
 def test_metrics_have_the_pipeline_and_the_flow_as_labels():
     watching = Watch("shop", None)
     server = _serve_metrics(watching, MetricsSettings(0))

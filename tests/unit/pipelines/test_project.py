@@ -51,7 +51,7 @@ def test_a_remote_storage_keeps_its_state_beside_the_spec(tmp_path: Path):
     assert project.under_storage("tables", "t") == "s3a://bucket/shop/tables/t"
 
 
-@pytest.mark.promise("pipelines", "An error in a project is one line with its position")
+@pytest.mark.promise("pipelines", "An error in a project is reported in one line with its position")
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -99,7 +99,7 @@ def test_projects_are_found_below_a_directory(tmp_path: Path):
 
 
 @pytest.mark.promise(
-    "pipelines", "What `penstock pipeline init` writes has no path or address of this machine in it"
+    "pipelines", "The files that `penstock pipeline init` writes contain no path or address of this machine"
 )
 def test_sparks_own_command_gets_a_spec_with_an_absolute_storage(tmp_path: Path):
     spec(tmp_path, GOOD)
@@ -115,7 +115,7 @@ def test_sparks_own_command_gets_a_spec_with_an_absolute_storage(tmp_path: Path)
 
 
 @pytest.mark.promise(
-    "pipelines", "What `penstock pipeline init` writes has no path or address of this machine in it"
+    "pipelines", "The files that `penstock pipeline init` writes contain no path or address of this machine"
 )
 def test_a_new_project_is_a_project(tmp_path: Path):
     files = make_project(tmp_path, "shop", "orders", "alerts")

@@ -37,9 +37,7 @@ def function(text: str, **space: Any) -> Any:
 PLAIN = "def f(v):\n    return v + 1\n"
 
 
-@pytest.mark.promise(
-    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
-)
+@pytest.mark.promise("pipelines", "An unchanged query keeps its state, whatever is random in its plan")
 @pytest.mark.parametrize(
     "other",
     [
@@ -214,7 +212,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.promise(
     "pipelines",
-    "A Python function beneath state counts with the modules that it uses or imports when it runs",
+    "A Python function before a stateful operator is part of the query, with the modules that it uses or "
+    "imports when it runs",
 )
 @pytest.mark.parametrize(
     "text",
@@ -252,7 +251,8 @@ def test_what_a_function_imports_inside_itself_counts(files: Files, text: str):
 
 @pytest.mark.promise(
     "pipelines",
-    "A Python function beneath state counts with the modules that it uses or imports when it runs",
+    "A Python function before a stateful operator is part of the query, with the modules that it uses or "
+    "imports when it runs",
 )
 @pytest.mark.parametrize(
     "text",
@@ -273,7 +273,8 @@ def test_what_no_code_names_is_said_to_be_unknown(files: Files, text: str):
 
 @pytest.mark.promise(
     "pipelines",
-    "A Python function beneath state counts with the modules that it uses or imports when it runs",
+    "A Python function before a stateful operator is part of the query, with the modules that it uses or "
+    "imports when it runs",
 )
 def test_what_a_module_computes_when_it_is_imported_counts(files: Files, tmp_path: Path):
     where = str(tmp_path / "rates.json")
@@ -302,9 +303,7 @@ def test_what_a_module_computes_when_it_is_imported_counts(files: Files, tmp_pat
         assert written(text, 1) != written(text, 2), text
 
 
-@pytest.mark.promise(
-    "pipelines", "A query that has not changed keeps its state, whatever is random in its plan"
-)
+@pytest.mark.promise("pipelines", "An unchanged query keeps its state, whatever is random in its plan")
 def test_comments_and_handles_of_a_module_do_not_count(files: Files):
     def written(text: str) -> str:
         files.write(penstock_t_helper=text)

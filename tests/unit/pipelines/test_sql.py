@@ -85,7 +85,7 @@ def test_a_query_keeps_its_line_and_column_so_that_sparks_messages_fit_the_file(
     assert read(text).flows["t"].where.line == 3
 
 
-@pytest.mark.promise("pipelines", "An error in a project is one line with its position")
+@pytest.mark.promise("pipelines", "An error in a project is reported in one line with its position")
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [

@@ -52,7 +52,7 @@ def test_only_one_process_runs_a_pipeline(tmp_path: Path, holder):
 
 
 @pytest.mark.promise(
-    "pipelines", "A run continues from its checkpoints after kill -9; other terminals show and stop it"
+    "pipelines", "After kill -9 a run continues from its checkpoints; other terminals can show and stop it"
 )
 def test_a_killed_run_is_told_as_dead_and_can_be_run_again(tmp_path: Path, holder):
     state = StateDirectory(tmp_path, "shop")
@@ -99,8 +99,9 @@ def test_requests_are_taken_once(tmp_path: Path):
 
 @pytest.mark.promise(
     "pipelines",
-    "A flow that was removed leaves its table and checkpoint, and the plan says where; when it comes back, "
-    "its state is kept only for the query that built it. State of which nothing is recorded fits nothing",
+    "A removed flow leaves its table and checkpoint, and the plan says where; if the flow is added "
+    "again, its state is kept only for the query that built it. State without a recorded query fits no "
+    "query",
 )
 def test_prints_are_kept_and_those_that_cannot_be_read_say_nothing(tmp_path: Path):
     state = StateDirectory(tmp_path, "shop")

@@ -35,7 +35,7 @@ def field(name: str, kind: Any = "string", **more: Any) -> dict[str, Any]:
 
 # The canonical texts below are what Avro's Java library prints for the same schema.
 @pytest.mark.promise(
-    "registry", "The stored text is the one that Avro's Java library, or Confluent's registry, prints"
+    "registry", "The stored schema text is the one that Avro's Java library, or Confluent's registry, prints"
 )
 @pytest.mark.parametrize(
     ("given", "stored"),
@@ -281,7 +281,10 @@ def test_defaults_must_be_values_of_their_type(kind: Any, good: list[Any], bad: 
 BASE = record(field("f1"))
 
 
-@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
+@pytest.mark.promise(
+    "registry",
+    "Every compatibility rule of the three formats is checked, and a violation is reported with its reason",
+)
 @pytest.mark.parametrize(
     ("new", "old", "backward", "forward"),
     [

@@ -179,7 +179,9 @@ def datum(draw: st.DrawFn, schema: Any, known: dict[str, Any], depth: int = 0) -
     return {f["name"]: datum(draw, f["type"], known, depth + 1) for f in schema["fields"]}
 
 
-@pytest.mark.promise("registry", "Data of a schema is read by one that passed as compatible with it")
+@pytest.mark.promise(
+    "registry", "Data written with a schema can be read with every schema that passed as compatible with it"
+)
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(pairs(), st.data())
 def test_data_of_the_old_schema_is_read_by_a_new_one_that_passed(
@@ -205,7 +207,7 @@ def test_data_of_the_old_schema_is_read_by_a_new_one_that_passed(
     )
 
 
-@pytest.mark.promise("registry", "Avro's own checker gives the same verdict")
+@pytest.mark.promise("registry", "Avro's own compatibility checker gives the same verdicts")
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(pairs())
 def test_avros_own_checker_gives_the_same_verdict(pair: tuple[Any, Any]) -> None:

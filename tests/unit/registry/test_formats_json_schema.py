@@ -434,7 +434,10 @@ RULES: list[tuple[Any, Any, list[str]]] = [
 ]
 
 
-@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
+@pytest.mark.promise(
+    "registry",
+    "Every compatibility rule of the three formats is checked, and a violation is reported with its reason",
+)
 @pytest.mark.parametrize(("old", "new", "expected"), RULES)
 def test_compatibility_rule(old: Any, new: Any, expected: list[str]) -> None:
     assert found(check(js(new), js(old), BACKWARD)) == expected
@@ -442,7 +445,10 @@ def test_compatibility_rule(old: Any, new: Any, expected: list[str]) -> None:
     assert check(js(new), js(new), BACKWARD) == []
 
 
-@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
+@pytest.mark.promise(
+    "registry",
+    "Every compatibility rule of the three formats is checked, and a violation is reported with its reason",
+)
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -568,7 +574,7 @@ def test_a_pattern_that_could_run_for_years_is_not_tried() -> None:
 
 
 @pytest.mark.promise(
-    "registry", "LENIENT of JSON Schema takes what the page names, and keeps the stricter rules"
+    "registry", "The LENIENT mode of JSON Schema allows what the page lists and keeps the stricter rules"
 )
 def test_the_lenient_policy_keeps_the_rules_that_are_stricter_than_confluents() -> None:
     """docs/registry.md says so: each of these passes as LENIENT in Confluent's registry."""
@@ -582,7 +588,7 @@ def test_the_lenient_policy_keeps_the_rules_that_are_stricter_than_confluents() 
 
 
 @pytest.mark.promise(
-    "registry", "LENIENT of JSON Schema takes what the page names, and keeps the stricter rules"
+    "registry", "The LENIENT mode of JSON Schema allows what the page lists and keeps the stricter rules"
 )
 def test_the_lenient_policy_takes_what_the_page_names() -> None:
     a, b = {"a": {"type": "string"}}, {"b": {"type": "string"}}

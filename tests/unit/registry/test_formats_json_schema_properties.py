@@ -150,7 +150,9 @@ def pairs(draw: st.DrawFn) -> tuple[str, Any, Any]:
     )
 
 
-@pytest.mark.promise("registry", "Data of a schema is read by one that passed as compatible with it")
+@pytest.mark.promise(
+    "registry", "Data written with a schema can be read with every schema that passed as compatible with it"
+)
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(pairs(), st.lists(values, min_size=5, max_size=15))
 def test_what_was_valid_stays_valid_under_a_schema_that_passed(

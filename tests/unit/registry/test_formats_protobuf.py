@@ -83,7 +83,7 @@ service S {
 
 
 @pytest.mark.promise(
-    "registry", "The stored text is the one that Avro's Java library, or Confluent's registry, prints"
+    "registry", "The stored schema text is the one that Avro's Java library, or Confluent's registry, prints"
 )
 def test_the_stored_text_has_confluents_layout_and_the_sources_spelling_of_types() -> None:
     schema = proto(
@@ -441,7 +441,10 @@ RULES = [
 ]
 
 
-@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
+@pytest.mark.promise(
+    "registry",
+    "Every compatibility rule of the three formats is checked, and a violation is reported with its reason",
+)
 @pytest.mark.parametrize(
     ("old", "new", "expected"), [row[1:] for row in RULES], ids=[row[0] for row in RULES]
 )
@@ -459,7 +462,10 @@ def found(reasons: list[str]) -> list[str]:
     ]
 
 
-@pytest.mark.promise("registry", "Each compatibility rule of the three formats, with its reason")
+@pytest.mark.promise(
+    "registry",
+    "Every compatibility rule of the three formats is checked, and a violation is reported with its reason",
+)
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -532,7 +538,7 @@ def test_imported_types_are_compared_where_their_version_changed() -> None:
 
 
 @pytest.mark.promise(
-    "registry", "No hostile schema is another error than an invalid schema, nor takes the process with it"
+    "registry", "A hostile schema is always rejected as an invalid schema, and never crashes the process"
 )
 def test_a_child_that_dies_is_replaced_and_one_text_is_refused_at_most() -> None:
     assert proto3("message BeforeTheChildDies {}")

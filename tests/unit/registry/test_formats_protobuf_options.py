@@ -32,7 +32,7 @@ FILE_OPTIONS = [
 
 @pytest.mark.promise(
     "registry",
-    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "Undefined custom Protobuf options are kept in their places; options keep their order; "
     "`(confluent.field_meta)` is found inside `io.confluent`",
 )
 @pytest.mark.parametrize("order", list(itertools.permutations(FILE_OPTIONS, 3))[::5])
@@ -45,7 +45,7 @@ def test_options_of_a_file_keep_their_order_unless_normalised(order):
 
 @pytest.mark.promise(
     "registry",
-    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "Undefined custom Protobuf options are kept in their places; options keep their order; "
     "`(confluent.field_meta)` is found inside `io.confluent`",
 )
 def test_options_of_every_element_keep_their_order():
@@ -101,7 +101,7 @@ service S {
 
 @pytest.mark.promise(
     "registry",
-    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "Undefined custom Protobuf options are kept in their places; options keep their order; "
     "`(confluent.field_meta)` is found inside `io.confluent`",
 )
 def test_unknown_custom_options_are_kept_where_they_stand():
@@ -182,7 +182,7 @@ def test_unknown_options_in_what_is_referred_to_do_not_matter():
 
 @pytest.mark.promise(
     "registry",
-    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "Undefined custom Protobuf options are kept in their places; options keep their order; "
     "`(confluent.field_meta)` is found inside `io.confluent`",
 )
 @pytest.mark.parametrize("package", ["io.confluent", "io.confluent.examples", "a.confluent.b"])
@@ -235,7 +235,7 @@ ITEMS = ("(u.a) = 1", "deprecated = true", "(u.b) = {x: [1, 2], y: '],'}", "jsty
 
 @pytest.mark.promise(
     "registry",
-    "Undefined custom Protobuf options are kept in place; options keep their order; "
+    "Undefined custom Protobuf options are kept in their places; options keep their order; "
     "`(confluent.field_meta)` is found inside `io.confluent`",
 )
 @given(

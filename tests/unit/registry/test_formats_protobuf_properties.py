@@ -117,7 +117,9 @@ def set_field(message: Any, field: Any, value: Any) -> None:
         setattr(message, field.name, value)
 
 
-@pytest.mark.promise("registry", "Data of a schema is read by one that passed as compatible with it")
+@pytest.mark.promise(
+    "registry", "Data written with a schema can be read with every schema that passed as compatible with it"
+)
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(pairs(), st.data())
 def test_data_of_the_old_schema_is_read_by_a_new_one_that_passed(

@@ -135,7 +135,7 @@ def test_avro_bytes_are_those_of_fastavro():
 
 
 @pytest.mark.promise(
-    "registry", "Records that do not decode are reported with their offset, or skipped with a warning"
+    "registry", "Records that cannot be decoded are reported with their offset, or skipped with a warning"
 )
 @given(st.binary(max_size=60))
 def test_no_bytes_are_another_error_than_undecodable(data):

@@ -55,7 +55,7 @@ def test_control_batches_are_not_shown_but_passed() -> None:
 
 @pytest.mark.promise(
     "client library",
-    "Aborted records and markers are not shown to a committed reader, wherever a range begins and ends",
+    "A `read_committed` reader sees no aborted records and no markers, wherever a range begins and ends",
 )
 def test_aborted_batches_are_dropped_up_to_their_marker_only() -> None:
     fetched = data(0, 7) + data(2, 8) + marker(4, 7, "abort") + data(5, 7) + marker(7, 7, "commit")

@@ -94,7 +94,7 @@ def built(given_batches: list[tuple[list[Record], int, int | None, int]]) -> byt
 
 
 @pytest.mark.promise(
-    "client library", "The compiled and the plain decoder give the same result for any bytes"
+    "client library", "The compiled decoder and the pure Python decoder give the same result for any bytes"
 )
 @given(batches)
 def test_both_decoders_agree_with_the_reader_of_single_records(
@@ -125,7 +125,7 @@ def outcome(twin: ModuleType, source: bytes, count: int) -> tuple[object, ...]:
 
 
 @pytest.mark.promise(
-    "client library", "The compiled and the plain decoder give the same result for any bytes"
+    "client library", "The compiled decoder and the pure Python decoder give the same result for any bytes"
 )
 @given(st.binary(max_size=60), st.integers(0, 4))
 def test_both_decoders_make_the_same_of_any_bytes(source: bytes, count: int) -> None:
@@ -133,7 +133,7 @@ def test_both_decoders_make_the_same_of_any_bytes(source: bytes, count: int) -> 
 
 
 @pytest.mark.promise(
-    "client library", "The compiled and the plain decoder give the same result for any bytes"
+    "client library", "The compiled decoder and the pure Python decoder give the same result for any bytes"
 )
 @given(st.lists(records, min_size=1, max_size=4), st.data())
 def test_both_decoders_make_the_same_of_damaged_records(some: list[Record], choice: st.DataObject) -> None:
@@ -207,7 +207,8 @@ def test_header_names_that_are_no_text_get_replacement_characters() -> None:
 
 
 @pytest.mark.promise(
-    "client library", "A small read does not wait for the compiler, and no compiler is needed to install"
+    "client library",
+    "A small read does not wait for the decoder to be compiled, and installing needs no compiler",
 )
 def test_a_small_read_does_not_load_the_compiler() -> None:
     program = (
@@ -220,7 +221,8 @@ def test_a_small_read_does_not_load_the_compiler() -> None:
 
 
 @pytest.mark.promise(
-    "client library", "A small read does not wait for the compiler, and no compiler is needed to install"
+    "client library",
+    "A small read does not wait for the decoder to be compiled, and installing needs no compiler",
 )
 def test_the_compiled_decoder_works_where_no_cache_can_be_written(tmp_path: Path) -> None:
     """As in a container with a read-only package directory and no home."""

@@ -194,8 +194,8 @@ VALUES: dict[str, tuple[T.DataType, st.SearchStrategy[Any]]] = {
 
 @pytest.mark.promise(
     "spark sinks",
-    "Structs are written by schemas made of their types, and read as they were by the source and by "
-    "confluent-kafka; a schema that is not compatible is refused before a job",
+    "Structs are written with schemas derived from their types, and read back unchanged by the source "
+    "and by confluent-kafka; an incompatible schema is rejected before a job starts",
 )
 @settings(max_examples=times(50, 1500), deadline=None)
 @given(st.data(), st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4, unique=True))
@@ -223,8 +223,8 @@ def _number(name: str, value: Any) -> Any:
 
 @pytest.mark.promise(
     "spark sinks",
-    "Structs are written by schemas made of their types, and read as they were by the source and by "
-    "confluent-kafka; a schema that is not compatible is refused before a job",
+    "Structs are written with schemas derived from their types, and read back unchanged by the source "
+    "and by confluent-kafka; an incompatible schema is rejected before a job starts",
 )
 def test_schemas_say_what_may_be_null_and_are_the_same_for_the_same_type() -> None:
     kind = T.StructType([
@@ -270,7 +270,7 @@ def test_a_type_that_a_format_has_not_is_refused_with_its_place(make: Any) -> No
             make(struct(**{"a-b": T.LongType()}))
 
 
-@pytest.mark.promise("spark sinks", "The options `value.schema` and `key.schema` do what their page says")
+@pytest.mark.promise("spark sinks", "The options `value.schema` and `key.schema` work as documented")
 def test_rows_are_written_with_a_schema_that_is_given() -> None:
     schema = json.dumps({"type": "record", "name": "R", "fields": [
         {"name": "n", "type": ["string", "double", "null"]},

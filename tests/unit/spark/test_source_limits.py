@@ -31,7 +31,7 @@ def mean(values: list[float]) -> float:
 
 
 @pytest.mark.promise("streams", "Example: back-pressure")
-@pytest.mark.promise("spark source", "The option `targetBatchDuration` does what its page says")
+@pytest.mark.promise("spark source", "The option `targetBatchDuration` works as documented")
 @pytest.mark.promise(
     "streams", "`targetBatchDuration` adapts the size of batches when processing becomes slower or faster"
 )
@@ -61,7 +61,7 @@ def test_one_slow_batch_halves_the_limit_at_most() -> None:
     assert sizer.limit >= before // 2
 
 
-@pytest.mark.promise("spark source", "The option `targetBatchDuration` does what its page says")
+@pytest.mark.promise("spark source", "The option `targetBatchDuration` works as documented")
 def test_where_waiting_for_the_trigger_takes_the_time_the_limit_does_not_sink() -> None:
     sizer = BatchSizer(2.0)
     taken = run(sizer, lambda _, size: max(10.0, 0.25 + 1e-5 * size), noise=0.0)
@@ -93,7 +93,7 @@ def test_small_batches_for_want_of_records_do_not_change_the_limit() -> None:
     assert sizer.limit == before
 
 
-@pytest.mark.promise("spark source", "The option `priorityTopics` does what its page says")
+@pytest.mark.promise("spark source", "The option `priorityTopics` works as documented")
 def test_what_the_urgent_topic_leaves_the_others_share() -> None:
     start = {("slow", 0): 0, ("urgent", 0): 0, ("urgent", 1): 5, ("other", 0): 0}
     end = {("slow", 0): 30, ("urgent", 0): 4, ("urgent", 1): 8, ("other", 0): 10}

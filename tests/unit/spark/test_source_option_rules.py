@@ -52,11 +52,11 @@ def test_kafka_options_go_to_the_client_without_their_prefix() -> None:
     }
 
 
-@pytest.mark.promise("spark source", "The option `kafka.isolation.level` does what its page says")
+@pytest.mark.promise("spark source", "The option `kafka.isolation.level` works as documented")
 @pytest.mark.promise(
     "spark source",
-    "Records of aborted and open transactions are not read by default; a checkpoint inside an "
-    "open transaction waits for its end",
+    "Records of aborted and open transactions are not read by default; a query whose checkpoint is "
+    "inside an open transaction waits until it ends",
 )
 def test_aborted_transactions_are_read_only_if_that_is_asked_for() -> None:
     assert parse().client_settings["isolation.level"] == "read_committed"
@@ -123,7 +123,8 @@ WRONG: list[tuple[dict[str, str], str]] = [
 
 
 @pytest.mark.promise(
-    "spark source", "Wrong options, missing topics and bad offset JSON are refused with what to do"
+    "spark source",
+    "Wrong options, missing topics and invalid offset JSON are rejected with an error that says what to do",
 )
 @pytest.mark.parametrize(("options", "told"), WRONG, ids=lambda value: str(value)[:50])
 def test_a_wrong_option_is_refused_with_its_reason(options: dict[str, str], told: str) -> None:
@@ -165,8 +166,8 @@ def test_a_batch_that_would_read_nothing_is_refused(options: dict[str, str], tol
 
 @pytest.mark.promise(
     "spark source",
-    "A script for Spark's Kafka source runs by changing the word in `format`; columns, options and their "
-    "rules are the same",
+    "A program for Spark's Kafka source runs after only the word in `format` is changed; columns, "
+    "options and their rules are the same",
 )
 def test_every_option_is_described_on_the_page() -> None:
     from pathlib import Path

@@ -115,7 +115,9 @@ def test_max_records_per_partition_bounds_every_task() -> None:
     assert [one.size for one in found] == [3, 3, 4, 4]
 
 
-@pytest.mark.promise("spark source", "Tasks cover every offset of a batch once, however they are split")
+@pytest.mark.promise(
+    "spark source", "The tasks of a micro-batch read every offset exactly once, however the offsets are split"
+)
 @given(partition_sizes, st.none() | st.integers(1, 50), st.none() | st.integers(2**34, 2**41))
 def test_tasks_cover_every_offset_once(sizes: list[int], least: int | None, most: int | None) -> None:
     whole = [Range("a", index, 7, 7 + size) for index, size in enumerate(sizes)]

@@ -32,7 +32,7 @@ def typed(**options: str) -> TypedOptions | None:
     return parse_source_options(given, streaming=True).typed
 
 
-@pytest.mark.promise("spark source", "The options `value.subject` and `key.subject` do what their page says")
+@pytest.mark.promise("spark source", "The options `value.subject` and `key.subject` work as documented")
 def test_the_schema_is_that_of_the_topic_unless_another_is_named() -> None:
     found = typed(**TYPED, **{"key.format": "json", "key.subject": "keys"})
     assert found is not None
@@ -69,7 +69,9 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, str], to
         typed(**options)
 
 
-@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
+@pytest.mark.promise(
+    "spark source", "Values and keys get typed columns from their schemas, in all three formats"
+)
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
@@ -103,7 +105,9 @@ def test_types_of_json_schemas(schema: Any, expected: str) -> None:
     assert column.spark_type.simpleString() == expected
 
 
-@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
+@pytest.mark.promise(
+    "spark source", "Values and keys get typed columns from their schemas, in all three formats"
+)
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
@@ -122,7 +126,9 @@ def test_types_of_avro_schemas(schema: str, expected: str) -> None:
     assert AvroColumn(parse("AVRO", schema)).spark_type.simpleString() == expected  # type: ignore[arg-type]
 
 
-@pytest.mark.promise("spark source", "Values and keys are typed by their schemas, in the three formats")
+@pytest.mark.promise(
+    "spark source", "Values and keys get typed columns from their schemas, in all three formats"
+)
 def test_types_of_protobuf_messages() -> None:
     text = """
         syntax = "proto3";
@@ -199,8 +205,8 @@ def test_bytes_in_json_are_read_as_they_were_written() -> None:
 
 @pytest.mark.promise(
     "spark source",
-    "A record that does not decode fails the query with its place, becomes null, or a dead letter with its "
-    "reason",
+    "A record that cannot be decoded fails the query with its topic, partition and offset, becomes null, "
+    "or becomes a dead letter with the reason",
 )
 def test_a_json_value_that_does_not_fit_its_column_is_found_among_the_others() -> None:
     schema = '{"type": "object", "properties": {"n": {"type": "integer"}}}'
@@ -224,7 +230,7 @@ def test_a_failure_names_topic_partition_offset_and_reason() -> None:
         made.decode(batch(framed(b"\2"), framed(b"")))
 
 
-@pytest.mark.promise("spark source", "Writers may change their schema while a stream runs")
+@pytest.mark.promise("spark source", "Producers may change their schema while a streaming query runs")
 def test_an_avro_value_is_resolved_to_the_reader() -> None:
     writer = {"type": "record", "name": "R", "fields": [
         {"name": "a", "type": "int"}, {"name": "u", "type": ["string", "int"]}]}  # fmt: skip
@@ -247,7 +253,9 @@ def test_an_avro_value_is_resolved_to_the_reader() -> None:
 
 
 @pytest.mark.promise(
-    "spark source", "If the registry does not respond, the task fails and no record counts as undecodable"
+    "spark source",
+    "If the registry does not respond, the task fails, and no record is treated as one that cannot be "
+    "decoded",
 )
 def test_a_registry_that_is_away_is_no_fault_of_the_record() -> None:
     made = columns("AVRO", '"long"', "dead-letter")

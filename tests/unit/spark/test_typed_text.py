@@ -90,8 +90,9 @@ def test_a_value_of_json_that_fits_its_type(text: str, kind: T.DataType, expecte
 
 @pytest.mark.promise(
     "spark source",
-    "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
-    "the same; what does not fit says why and hides no other",
+    "Plain JSON and CSV get typed columns without a registry; reading in blocks and record by record "
+    "gives the same result; a record that does not fit gets an error with the reason and does not affect "
+    "other records",
 )
 @pytest.mark.parametrize(
     ("text", "kind", "told"),
@@ -135,8 +136,9 @@ def test_tombstones_null_and_missing_fields_are_null_and_others_are_left_out() -
 
 @pytest.mark.promise(
     "spark source",
-    "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
-    "the same; what does not fit says why and hides no other",
+    "Plain JSON and CSV get typed columns without a registry; reading in blocks and record by record "
+    "gives the same result; a record that does not fit gets an error with the reason and does not affect "
+    "other records",
 )
 def test_a_record_that_is_wrong_neither_hides_nor_shifts_another() -> None:
     kind = struct(n=T.LongType())
@@ -240,8 +242,9 @@ FITTING = {
 
 @pytest.mark.promise(
     "spark source",
-    "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
-    "the same; what does not fit says why and hides no other",
+    "Plain JSON and CSV get typed columns without a registry; reading in blocks and record by record "
+    "gives the same result; a record that does not fit gets an error with the reason and does not affect "
+    "other records",
 )
 @settings(max_examples=times(100, 3000), deadline=None)
 @given(st.data(), st.sampled_from([*SCALARS, *NESTED]), st.sampled_from(["", " ", "\n"]))
@@ -264,8 +267,9 @@ def test_both_ways_read_the_same_json_where_arrow_has_its_own_mind(name: str, te
 
 @pytest.mark.promise(
     "spark source",
-    "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
-    "the same; what does not fit says why and hides no other",
+    "Plain JSON and CSV get typed columns without a registry; reading in blocks and record by record "
+    "gives the same result; a record that does not fit gets an error with the reason and does not affect "
+    "other records",
 )
 @settings(max_examples=times(100, 3000), deadline=None)
 @given(
@@ -298,8 +302,9 @@ CSV_TEXTS = st.one_of(
 
 @pytest.mark.promise(
     "spark source",
-    "Plain JSON and CSV are typed without a registry; reading blocks at once and record by record gives "
-    "the same; what does not fit says why and hides no other",
+    "Plain JSON and CSV get typed columns without a registry; reading in blocks and record by record "
+    "gives the same result; a record that does not fit gets an error with the reason and does not affect "
+    "other records",
 )
 @settings(max_examples=times(100, 3000), deadline=None)
 @given(st.data(), st.sampled_from(list(SCALARS)), st.booleans())

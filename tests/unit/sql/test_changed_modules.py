@@ -18,8 +18,8 @@ NAME = "penstock_test_unit_rates"
 
 @pytest.mark.promise(
     "sql",
-    "A query whose Python function uses a module that has changed does not continue with its state: it fails "
-    "with what to write",
+    "A query does not continue with its state if a module that its Python function uses has changed: it "
+    "fails, and the error says what to write",
 )
 @pytest.mark.parametrize(
     "body",

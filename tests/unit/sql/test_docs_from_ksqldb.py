@@ -44,8 +44,8 @@ NO_STATEMENT = [
 
 @pytest.mark.promise(
     "docs",
-    "from-ksqldb.md is true: equal statements parse, missing ones are rejected, and its examples give the "
-    "shown results",
+    "The statements in from-ksqldb.md are tested: those it calls the same parse, those it calls missing "
+    "are rejected, and its examples give the shown results",
 )
 @pytest.mark.parametrize("statements", SAME)
 def test_what_the_page_calls_the_same_is_read(statements: str) -> None:
@@ -54,8 +54,8 @@ def test_what_the_page_calls_the_same_is_read(statements: str) -> None:
 
 @pytest.mark.promise(
     "docs",
-    "from-ksqldb.md is true: equal statements parse, missing ones are rejected, and its examples give the "
-    "shown results",
+    "The statements in from-ksqldb.md are tested: those it calls the same parse, those it calls missing "
+    "are rejected, and its examples give the shown results",
 )
 @pytest.mark.parametrize("statement", NO_STATEMENT)
 def test_what_the_page_says_is_not_there_is_refused(statement: str) -> None:

@@ -31,8 +31,8 @@ EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "sql").glob("*.sql")
 
 @pytest.mark.promise(
     "sql",
-    "Every statement of the reference does what the page shows, and the page has every statement and each "
-    "of its kinds",
+    "Every statement in the reference does what the page shows, and the page has every statement in all "
+    "its variants",
 )
 def test_the_page_is_up_to_date() -> None:
     assert docs.PAGE.read_text() == docs.page(), "run: python -m tests.sql.docs"
@@ -73,8 +73,8 @@ def all_statements() -> Iterator[Statement]:
 
 @pytest.mark.promise(
     "sql",
-    "Every statement of the reference does what the page shows, and the page has every statement and each "
-    "of its kinds",
+    "Every statement in the reference does what the page shows, and the page has every statement in all "
+    "its variants",
 )
 def test_every_statement_and_each_of_its_kinds_is_in_a_golden_file() -> None:
     """A word that is added to the language needs a golden file, too."""

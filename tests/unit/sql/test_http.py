@@ -147,7 +147,9 @@ def test_statements_are_answered_one_after_the_other_up_to_the_first_error():
 
 
 @pytest.mark.promise(
-    "access", "A login that came over TLS is not sent on without: an https server knows no http leader"
+    "access",
+    "Credentials that came over TLS are not forwarded without TLS: an https server does not accept an "
+    "http leader",
 )
 def test_a_statement_that_came_over_tls_is_not_sent_to_a_leader_without(impostor):
     async def known(timeout):
@@ -219,7 +221,9 @@ def test_an_error_at_once_is_in_the_status_too(sql, status, error):
         assert "\n" not in lines[-1]["message"]
 
 
-@pytest.mark.promise("sql", "A push query ends when its client disconnects, and a slow client slows it down")
+@pytest.mark.promise(
+    "sql", "A push query ends when its client disconnects, and runs only as fast as its client reads"
+)
 def test_a_push_query_ends_when_its_client_goes_away_though_no_row_comes():
     with Running(Numbers()) as running:
         with running.http.stream("POST", "/sql", json={"sql": "SELECT n FROM t EMIT CHANGES;"}) as answer:
@@ -249,8 +253,8 @@ class Slow(Numbers):
 
 @pytest.mark.promise(
     "sql",
-    "When its client disconnects, a SELECT ends its Spark jobs, and counts as a request until they have "
-    "ended",
+    "When its client disconnects, a SELECT cancels its Spark jobs, and counts as a running request until "
+    "they have ended",
 )
 def test_a_request_counts_until_its_thread_has_ended():
     with Running(Slow(), max_requests=1) as running:
@@ -265,7 +269,9 @@ def test_a_request_counts_until_its_thread_has_ended():
         assert running.lines("SELECT n FROM t;")[0] == 200
 
 
-@pytest.mark.promise("sql", "A push query ends when its client disconnects, and a slow client slows it down")
+@pytest.mark.promise(
+    "sql", "A push query ends when its client disconnects, and runs only as fast as its client reads"
+)
 def test_a_client_that_does_not_read_holds_the_query_back():
     with Running(Endless()) as running:
         with running.http.stream("POST", "/sql", json={"sql": "SELECT n FROM t EMIT CHANGES;"}) as answer:
@@ -352,7 +358,8 @@ def test_without_a_leader_a_statement_waits_and_is_then_refused():
 
 @pytest.mark.promise(
     "http",
-    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+    "A request body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's "
+    "own or allowed",
 )
 @pytest.mark.parametrize(
     "headers, expected",
@@ -377,7 +384,9 @@ def test_a_statement_that_a_web_page_could_send_is_not_run(headers, expected):
         assert answer.json()["message"] and "access-control-allow-origin" not in answer.headers
 
 
-@pytest.mark.promise("http", "A foreign host name that resolves to this machine (DNS rebinding) is rejected")
+@pytest.mark.promise(
+    "http", "A request with a foreign host name that resolves to this machine (DNS rebinding) is rejected"
+)
 @pytest.mark.parametrize("path", ["/", "/info", "/ready", "/metrics", "/queries", "/relations", "/nowhere"])
 def test_nothing_is_told_to_a_page_under_a_rebound_name(path):
     with Running(Numbers()) as running:
@@ -413,7 +422,9 @@ def access(tmp_path):
     made.close()
 
 
-@pytest.mark.promise("sql", "Statements run as their user: metrics are of the queries that it may see")
+@pytest.mark.promise(
+    "sql", "Statements run as their user: metrics cover only the queries that the user may see"
+)
 def test_metrics_are_of_the_queries_that_a_user_may_see(access):
     class Some(Numbers):
         def describe_queries(self, user=None):

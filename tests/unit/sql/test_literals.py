@@ -75,8 +75,8 @@ def test_a_plain_value_is_read_without_spark(kind: str, text: str, value: Any) -
 
 @pytest.mark.promise(
     "sql",
-    "INSERT … VALUES writes all rows or none, and reports the position of the first wrong value; literals "
-    "mean what they mean in Spark",
+    "INSERT … VALUES writes all rows or none, and reports the position of the first wrong value; "
+    "literals have the same meaning as in Spark",
 )
 @pytest.mark.parametrize(("kind", "text"), OF_SPARK, ids=[" ".join(each) for each in OF_SPARK])
 def test_what_is_not_certain_is_left_to_spark(kind: str, text: str) -> None:

@@ -40,7 +40,7 @@ def test_times_are_in_order_and_pace(events: nexmark.Events) -> None:
         assert times[0] >= nexmark.START_MS and times[-1] < nexmark.START_MS + 5000
 
 
-@pytest.mark.promise("sql", "Nexmark's queries 0 to 8 give what a batch computation in Python gives")
+@pytest.mark.promise("sql", "Nexmark's queries 0 to 8 give the same results as a batch computation in Python")
 def test_bids_and_sellers_name_auctions_and_people_that_were_there(events: nexmark.Events) -> None:
     began = dict(zip(events.auction.column("id").to_pylist(), events.auction.column("date_time").to_pylist()))
     came = dict(zip(events.person.column("id").to_pylist(), events.person.column("date_time").to_pylist()))

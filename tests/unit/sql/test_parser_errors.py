@@ -115,7 +115,7 @@ CASES = [
 ]
 
 
-@pytest.mark.promise("sql", "A syntax error has the line, the column and what was expected")
+@pytest.mark.promise("sql", "A syntax error reports the line, the column and what was expected")
 @pytest.mark.parametrize(("text", "line", "column", "message"), CASES, ids=[case[0] for case in CASES])
 def test_a_mistake_is_told_with_its_place(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(BadSyntax) as caught:
@@ -124,7 +124,7 @@ def test_a_mistake_is_told_with_its_place(text: str, line: int, column: int, mes
     assert caught.value.place == Place(line, column)
 
 
-@pytest.mark.promise("sql", "A syntax error has the line, the column and what was expected")
+@pytest.mark.promise("sql", "A syntax error reports the line, the column and what was expected")
 def test_places_point_into_the_text_before_variables_were_replaced() -> None:
     text = (
         "DEFINE size = '1000000 MINUTES';\n"
@@ -139,7 +139,7 @@ def test_places_point_into_the_text_before_variables_were_replaced() -> None:
     assert inside.value.place == Place(1, 46)
 
 
-@pytest.mark.promise("sql", "A variable's value cannot end a statement and begin another")
+@pytest.mark.promise("sql", "The value of a variable cannot end a statement and start another one")
 def test_the_value_of_a_variable_cannot_end_a_statement() -> None:
     with pytest.raises(BadSyntax, match="cannot hold a `;`"):
         parse("SELECT ${x}", {"x": "1; DROP STREAM s"})

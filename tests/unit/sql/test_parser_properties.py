@@ -74,7 +74,7 @@ def check(text: str) -> None:
                 assert 1 <= place.column <= len(lines[place.line - 1]) + 1
 
 
-@pytest.mark.promise("sql", "Any input gives statements or a syntax error")
+@pytest.mark.promise("sql", "Any input is parsed to statements or gives a syntax error")
 @pytest.mark.fuzz
 @settings(deadline=None)
 @given(st.one_of(soup, begun.map(" ".join)))
@@ -94,7 +94,7 @@ def test_words_in_any_order_are_statements_or_an_error(text: str) -> None:
     check(text)
 
 
-@pytest.mark.promise("sql", "Any input gives statements or a syntax error")
+@pytest.mark.promise("sql", "Any input is parsed to statements or gives a syntax error")
 @pytest.mark.fuzz
 @settings(deadline=None)
 @given(st.text(max_size=200))

@@ -82,8 +82,9 @@ def test_what_cannot_be_run_says_what_can(text: str, said: str) -> None:
 
 @pytest.mark.promise(
     "sql",
-    "Windows of a table end, so that their state does not grow forever: 24 hours after their end if no "
-    "grace period is given; of several grace periods each source has the longest of its own",
+    "The windows of a table end, so that its state does not grow forever: by default 24 hours after "
+    "their end if no grace period is given; if several grace periods apply to a source, the longest "
+    "counts",
 )
 def test_how_late_records_may_be() -> None:
     tumbling = (
@@ -106,8 +107,9 @@ def test_how_late_records_may_be() -> None:
 
 @pytest.mark.promise(
     "sql",
-    "Windows of a table end, so that their state does not grow forever: 24 hours after their end if no "
-    "grace period is given; of several grace periods each source has the longest of its own",
+    "The windows of a table end, so that its state does not grow forever: by default 24 hours after "
+    "their end if no grace period is given; if several grace periods apply to a source, the longest "
+    "counts",
 )
 def test_each_source_has_the_grace_of_what_reads_it_and_of_several_the_longest() -> None:
     joined = (
@@ -134,8 +136,9 @@ COUNTS = "SELECT page, COUNT(*) AS n FROM clicks WINDOW TUMBLING (SIZE 1 HOUR{})
 
 @pytest.mark.promise(
     "sql",
-    "Windows of a table end, so that their state does not grow forever: 24 hours after their end if no "
-    "grace period is given; of several grace periods each source has the longest of its own",
+    "The windows of a table end, so that its state does not grow forever: by default 24 hours after "
+    "their end if no grace period is given; if several grace periods apply to a source, the longest "
+    "counts",
 )
 @pytest.mark.parametrize(
     "text",

@@ -108,7 +108,7 @@ def test_bounds_of_windows_are_conditions_and_not_asked_for():
 
 
 @pytest.mark.promise(
-    "sql", "A query that cannot be answered from memory exactly as Spark would is run by Spark"
+    "sql", "A pull query that cannot be answered from memory with exactly Spark's result is run by Spark"
 )
 @pytest.mark.parametrize(
     "text",
@@ -139,7 +139,7 @@ def test_a_push_is_no_pull():
 
 
 @pytest.mark.promise(
-    "sql", "A query that cannot be answered from memory exactly as Spark would is run by Spark"
+    "sql", "A pull query that cannot be answered from memory with exactly Spark's result is run by Spark"
 )
 @pytest.mark.parametrize(
     "text",

@@ -67,8 +67,8 @@ def rows(frame: Any) -> list[list[Any]]:
 
 @pytest.mark.promise(
     "sql",
-    "A push query keeps its state in the server's storage; one whose process was late is started again; "
-    "one that ends or cannot start leaves nothing behind",
+    "A push query keeps its state in the server's storage; if its process starts too late it is started "
+    "again; if it ends or cannot start, nothing is left behind",
 )
 def test_a_push_query_whose_process_was_late_is_started_again() -> None:
     frame = Frame(LATE, LATE, None)

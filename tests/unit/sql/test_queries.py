@@ -103,8 +103,8 @@ def test_a_query_that_nobody_has_begun_to_start_is_stopped_at_once() -> None:
 
 @pytest.mark.promise(
     "sql",
-    "A leader (of SQL servers or registries) whose coordinator does not answer for the session timeout "
-    "steps down, and does not end transactions that its successor may have open",
+    "A leader (of SQL servers or registries) whose group coordinator does not respond for the session "
+    "timeout steps down, and does not end transactions that its successor may have open",
 )
 @pytest.mark.parametrize("settle", [True, False])
 def test_a_query_whose_server_was_replaced_leaves_its_transactions_to_the_successor(

@@ -30,8 +30,8 @@ BEFORE = query("a STRING, b STRING")
 
 @pytest.mark.promise(
     "sql",
-    "CREATE OR REPLACE does not mix two encodings in one topic: other formats, delimiters, or an order of "
-    "CSV columns in which readers would take one value for another",
+    "CREATE OR REPLACE does not mix two encodings in one topic: it rejects another format, another "
+    "delimiter, or an order of CSV columns with which readers would take one value for another",
 )
 @pytest.mark.parametrize(
     ("old", "new", "said"),
@@ -84,7 +84,9 @@ def test_changed_types_of_text_are_named() -> None:
     assert noted(table, query("a STRING", "table", format="json"), Action.REBUILD) == ""
 
 
-@pytest.mark.promise("sql", "CREATE OR REPLACE STREAM with another PARTITION BY says so in its answer")
+@pytest.mark.promise(
+    "sql", "CREATE OR REPLACE STREAM with a changed PARTITION BY mentions the change in its result"
+)
 def test_another_key_is_named() -> None:
     old, new = (query("a STRING, b STRING", partition=f" PARTITION BY {key}") for key in ("a", "b"))
     assert "the key of new records is (b), and of those that `t` has (a)" in noted(old, new)

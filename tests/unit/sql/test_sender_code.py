@@ -16,8 +16,8 @@ from tests.sql.engines import MemoryLog
 
 @pytest.mark.promise(
     "sql",
-    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
-    "call Java or start a program",
+    "A server runs code from clients only if it was started with that option: Python functions, and "
+    "Spark's ways to call Java or start a program",
 )
 @pytest.mark.parametrize(
     "text, column",
@@ -49,8 +49,8 @@ def test_what_brings_code_is_refused_at_its_place(text, column):
 
 @pytest.mark.promise(
     "sql",
-    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
-    "call Java or start a program",
+    "A server runs code from clients only if it was started with that option: Python functions, and "
+    "Spark's ways to call Java or start a program",
 )
 @pytest.mark.parametrize(
     "text",
@@ -73,8 +73,8 @@ def test_other_statements_are_not(text):
 
 @pytest.mark.promise(
     "sql",
-    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
-    "call Java or start a program",
+    "A server runs code from clients only if it was started with that option: Python functions, and "
+    "Spark's ways to call Java or start a program",
 )
 def test_an_engine_refuses_them_unless_it_is_started_to_take_them():
     (statement,) = parse("CREATE FUNCTION f (x INT) RETURNS INT LANGUAGE PYTHON AS $$ x $$;")
@@ -86,8 +86,8 @@ def test_an_engine_refuses_them_unless_it_is_started_to_take_them():
 
 @pytest.mark.promise(
     "sql",
-    "A server runs code of the sender only if it was started to: Python functions, and Spark's ways to "
-    "call Java or start a program",
+    "A server runs code from clients only if it was started with that option: Python functions, and "
+    "Spark's ways to call Java or start a program",
 )
 def test_a_function_that_another_server_took_is_not_run():
     ran = []

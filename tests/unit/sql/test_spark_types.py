@@ -48,7 +48,7 @@ def every_type() -> list[T.DataType]:
     return [*flat, *nested]
 
 
-@pytest.mark.promise("sql", "Each type of Spark that a column or a query has is known by its words")
+@pytest.mark.promise("sql", "Each Spark type that a column or a query can have has a SQL name")
 @pytest.mark.parametrize("kind", every_type(), ids=lambda kind: kind.simpleString()[:40])
 def test_every_type_comes_back_from_its_words(kind):
     assert from_words(words(kind)) == kind
@@ -64,7 +64,7 @@ def test_every_word_of_the_language_is_a_type(text):
 
 
 @pytest.mark.promise(
-    "sql", "A type that a format has no place for is refused, and the error names the format"
+    "sql", "A type that a format cannot represent is rejected, and the error names the format"
 )
 @pytest.mark.parametrize(
     ("form", "kind", "said"),

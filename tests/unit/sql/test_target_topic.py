@@ -12,8 +12,8 @@ DEFAULT = Retention(7 * DAY, own=False)
 
 @pytest.mark.promise(
     "sql",
-    "CREATE STREAM … AS keeps old events: its topic has the retention of its source, and no "
-    "limit where the time of records is that of a column",
+    "CREATE STREAM … AS keeps old records: its topic has the retention of its source, and no retention "
+    "limit if a column sets the timestamps of records",
 )
 @pytest.mark.parametrize(
     ("sources", "expected"),
@@ -35,8 +35,8 @@ def test_a_record_is_kept_as_long_as_the_one_it_comes_from(
 
 @pytest.mark.promise(
     "sql",
-    "CREATE STREAM … AS keeps old events: its topic has the retention of its source, and no "
-    "limit where the time of records is that of a column",
+    "CREATE STREAM … AS keeps old records: its topic has the retention of its source, and no retention "
+    "limit if a column sets the timestamps of records",
 )
 @pytest.mark.parametrize("sources", [[DEFAULT], [Retention(DAY, own=True)], []])
 def test_a_record_with_the_time_of_a_column_is_kept_for_ever(sources: list[Retention]) -> None:
@@ -49,8 +49,8 @@ def test_where_the_cluster_keeps_everything_nothing_has_to_be_set() -> None:
 
 @pytest.mark.promise(
     "sql",
-    "CREATE … AS does not write to a topic that has records unless it is asked to, and names the options "
-    "that had no effect",
+    "CREATE … AS does not write to a topic that already has records unless the statement asks for it, "
+    "and it names the options that had no effect",
 )
 def test_options_that_a_topic_does_not_take_are_named() -> None:
     assert ignored("t", ["format", "topic"]) is None
@@ -60,8 +60,7 @@ def test_options_that_a_topic_does_not_take_are_named() -> None:
 
 @pytest.mark.promise(
     "sql",
-    "Rows of a table that were not written for the time of `retention` are deleted, and pull queries do "
-    "not return them",
+    "Table rows that were not updated within `retention` are deleted, and pull queries do not return them",
 )
 def test_rows_of_a_table_expire_where_that_is_asked_for() -> None:
     assert topic_config("table", None) == {"cleanup.policy": "compact"}

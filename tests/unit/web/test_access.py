@@ -62,8 +62,8 @@ def admit(access, headers, needed=Role.READ, address="10.0.0.1"):
 
 @pytest.mark.promise(
     "access",
-    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
-    "the same answer after the same work",
+    "HTTP servers have users with salted hashes and roles, and bearer tokens; every failed login gets "
+    "the same response after the same amount of work, whatever was wrong",
 )
 def test_users_have_the_roles_of_their_line_and_without_one_all(access):
     assert admit(access, basic("ann", "pear"), Role.ADMIN) == Principal("ann", Role.ADMIN)
@@ -82,8 +82,8 @@ def test_a_role_that_does_not_do_is_403_with_what_is_needed(access):
 
 @pytest.mark.promise(
     "access",
-    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
-    "the same answer after the same work",
+    "HTTP servers have users with salted hashes and roles, and bearer tokens; every failed login gets "
+    "the same response after the same amount of work, whatever was wrong",
 )
 @pytest.mark.parametrize(
     "headers",
@@ -122,8 +122,8 @@ def test_a_second_authorization_header_is_refused(access):
 
 @pytest.mark.promise(
     "access",
-    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
-    "the same answer after the same work",
+    "HTTP servers have users with salted hashes and roles, and bearer tokens; every failed login gets "
+    "the same response after the same amount of work, whatever was wrong",
 )
 def test_each_wrong_login_takes_the_same_work(users, monkeypatch):
     file = UsersFile(str(users), roles=ROLES)
@@ -180,7 +180,10 @@ def test_a_file_that_cannot_be_meant_is_refused_at_the_start(tmp_path):
         Access(AccessSettings(users_file=str(tmp_path / "none")))
 
 
-@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
+@pytest.mark.promise(
+    "access",
+    "Failed logins, password hashing and requests are rate-limited; hashing does not run on the event loop",
+)
 def test_failed_logins_of_an_address_are_limited_and_known_users_go_on(users):
     now = [0.0]
     access = Access(AccessSettings(users_file=str(users)), now=lambda: now[0])
@@ -195,9 +198,7 @@ def test_failed_logins_of_an_address_are_limited_and_known_users_go_on(users):
     assert admit(access, basic("cid", "plum")) == Principal("cid", Role.WRITE)
 
 
-@pytest.mark.promise(
-    "access", "The address that limits count by is that of the connection, whatever X-Forwarded-For says"
-)
+@pytest.mark.promise("access", "Rate limits use the address of the connection and ignore X-Forwarded-For")
 def test_forwarded_headers_do_not_change_the_address_that_is_limited(users, monkeypatch):
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
 
@@ -227,7 +228,10 @@ async def _nothing_there(scope, receive, send):
     raise AssertionError("nobody has logged in")
 
 
-@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
+@pytest.mark.promise(
+    "access",
+    "Failed logins, password hashing and requests are rate-limited; hashing does not run on the event loop",
+)
 def test_hashing_is_not_on_the_loop_and_a_flood_of_logins_is_turned_away(users, monkeypatch):
     started, release = threading.Event(), threading.Event()
     threads = set()
@@ -255,7 +259,10 @@ def test_hashing_is_not_on_the_loop_and_a_flood_of_logins_is_turned_away(users, 
     assert len(threads) == 1 and threading.current_thread() not in threads
 
 
-@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
+@pytest.mark.promise(
+    "access",
+    "Failed logins, password hashing and requests are rate-limited; hashing does not run on the event loop",
+)
 def test_requests_of_a_user_are_limited_by_the_rate(users):
     now = [0.0]
     access = Access(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
@@ -270,7 +277,10 @@ def test_requests_of_a_user_are_limited_by_the_rate(users):
         assert [getattr(one, "status", 200) for one in found] == [200, 200, 429]
 
 
-@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
+@pytest.mark.promise(
+    "access",
+    "Failed logins, password hashing and requests are rate-limited; hashing does not run on the event loop",
+)
 def test_the_rate_counts_for_sessions_and_for_what_needs_no_login(users):
     now = [0.0]
     access = Access(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
@@ -289,7 +299,7 @@ def test_the_rate_counts_for_sessions_and_for_what_needs_no_login(users):
     assert asked(cookie, "a") == 200
 
 
-@pytest.mark.promise("access", "A session ends when its user is deleted or gets another password or role")
+@pytest.mark.promise("access", "A session ends when its user is deleted or gets a new password or role")
 def test_a_session_ends_with_its_user(users, monkeypatch):
     access = Access(AccessSettings(users_file=str(users)))
     sessions = Sessions(access, cookie="c")
@@ -314,7 +324,10 @@ def test_a_session_ends_with_its_user(users, monkeypatch):
     access.close()
 
 
-@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
+@pytest.mark.promise(
+    "access",
+    "Failed logins, password hashing and requests are rate-limited; hashing does not run on the event loop",
+)
 def test_the_addresses_of_an_ipv6_network_share_a_limit(users):
     access = Access(AccessSettings(users_file=str(users), rate=1), now=lambda: 0.0)
 
@@ -353,8 +366,8 @@ def keys(tmp_path):
 
 @pytest.mark.promise(
     "access",
-    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
-    "the same answer after the same work",
+    "HTTP servers have users with salted hashes and roles, and bearer tokens; every failed login gets "
+    "the same response after the same amount of work, whatever was wrong",
 )
 def test_tokens_are_let_in_with_the_role_that_they_name(keys):
     file, token = keys
@@ -374,8 +387,8 @@ def test_tokens_are_let_in_with_the_role_that_they_name(keys):
 
 @pytest.mark.promise(
     "access",
-    "HTTP servers: users with salted hashes and roles, bearer tokens; whatever is wrong with a login gets "
-    "the same answer after the same work",
+    "HTTP servers have users with salted hashes and roles, and bearer tokens; every failed login gets "
+    "the same response after the same amount of work, whatever was wrong",
 )
 def test_tokens_of_others_and_of_yesterday_are_refused(keys):
     file, token = keys

@@ -60,7 +60,7 @@ async def replaced(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.promise(
-    "http", "A changed certificate of an HTTP server counts for new connections, without a restart"
+    "http", "An HTTP server uses a changed certificate for new connections, without a restart"
 )
 def test_a_changed_certificate_counts_for_new_connections_and_a_bad_one_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

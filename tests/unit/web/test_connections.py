@@ -61,8 +61,8 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
 
 @pytest.mark.promise(
     "access",
-    "Without a login nobody fills the memory or takes all connections of an HTTP server: heads, waits and "
-    "connections are limited",
+    "A client without a login cannot fill the memory or use up the connections of an HTTP server: "
+    "request heads, waiting requests and connections are limited",
 )
 @pytest.mark.parametrize(
     "begin", [b"GET /", ASKED + b"X-Long: ", CHUNKED + b"0\r\nX-Trailer: ", CHUNKED + b"5;extension="]
@@ -87,8 +87,8 @@ def test_a_head_that_goes_on_and_on_is_cut_off(begin: bytes) -> None:
 
 @pytest.mark.promise(
     "access",
-    "Without a login nobody fills the memory or takes all connections of an HTTP server: heads, waits and "
-    "connections are limited",
+    "A client without a login cannot fill the memory or use up the connections of an HTTP server: "
+    "request heads, waiting requests and connections are limited",
 )
 @pytest.mark.parametrize(
     "sent", [b"", b"GET / HT", b"\r\n", ASKED, CHUNKED + b"5\r\nab", ASKED + b"\r\n", ASKED + b"\r\n\r\n"]
@@ -109,8 +109,8 @@ def test_a_connection_that_sends_no_whole_request_is_closed(
 
 @pytest.mark.promise(
     "access",
-    "Without a login nobody fills the memory or takes all connections of an HTTP server: heads, waits and "
-    "connections are limited",
+    "A client without a login cannot fill the memory or use up the connections of an HTTP server: "
+    "request heads, waiting requests and connections are limited",
 )
 def test_a_new_connection_gets_the_place_of_one_that_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpConnection, "most", 3)
@@ -133,8 +133,8 @@ def test_a_new_connection_gets_the_place_of_one_that_asks_nothing(monkeypatch: p
 
 @pytest.mark.promise(
     "access",
-    "Without a login nobody fills the memory or takes all connections of an HTTP server: heads, waits and "
-    "connections are limited",
+    "A client without a login cannot fill the memory or use up the connections of an HTTP server: "
+    "request heads, waiting requests and connections are limited",
 )
 def test_requests_are_not_collected_without_end() -> None:
     async def test(port: int) -> None:

@@ -80,7 +80,8 @@ def test_one_on_loopback_goes_by_loopback(bound):
 
 @pytest.mark.promise(
     "http",
-    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+    "A request body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's "
+    "own or allowed",
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize(
@@ -102,7 +103,9 @@ def test_a_page_of_the_server_is_taken():
     assert status(proxied, "POST", "sql.example.com", origin="https://sql.example.com", **JSON_BODY) is None
 
 
-@pytest.mark.promise("http", "A foreign host name that resolves to this machine (DNS rebinding) is rejected")
+@pytest.mark.promise(
+    "http", "A request with a foreign host name that resolves to this machine (DNS rebinding) is rejected"
+)
 def test_a_page_under_a_rebound_name_is_refused_although_its_origin_is_its_host():
     assert status(Guard(), "POST", "evil.example:8088", origin="http://evil.example:8088", **JSON_BODY) == 403
 
@@ -120,7 +123,8 @@ def test_origins_can_be_allowed():
 
 @pytest.mark.promise(
     "http",
-    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+    "A request body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's "
+    "own or allowed",
 )
 def test_what_a_browser_says_of_the_site_counts_where_there_is_no_origin():
     for site in ("cross-site", "same-site", "nonsense"):
@@ -132,7 +136,8 @@ def test_what_a_browser_says_of_the_site_counts_where_there_is_no_origin():
 
 @pytest.mark.promise(
     "http",
-    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+    "A request body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's "
+    "own or allowed",
 )
 @pytest.mark.parametrize("body", [{"content_length": "2"}, {"transfer_encoding": "chunked"}])
 def test_a_body_must_be_json(body):

@@ -22,7 +22,7 @@ logging.getLogger("penstock.x").warning("disk %s\\nis full", "d1")
 """
 
 
-@pytest.mark.promise("operations", "Every process logs JSON objects, one in a line, with `--log-format json`")
+@pytest.mark.promise("operations", "Every process logs one JSON object per line with `--log-format json`")
 def test_the_form_of_lines_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     def logged() -> str:
         return subprocess.run([sys.executable, "-c", LOG], capture_output=True, text=True, check=True).stderr

@@ -38,7 +38,7 @@ def client(port: int, **more: object) -> httpx.Client:
 
 
 @pytest.mark.promise(
-    "http", "What a client sends to a metrics port holds a bounded number of threads, sockets and loggers"
+    "http", "Requests to a metrics port use a limited number of threads, sockets and loggers"
 )
 @pytest.mark.parametrize("body", [b"[" * 4096, b'{"level":' * 400, b"\xff", b"{}", b'"DEBUG"'])
 def test_a_body_that_is_no_level_is_a_bad_request(port: int, body: bytes) -> None:
@@ -50,7 +50,7 @@ def test_a_body_that_is_no_level_is_a_bad_request(port: int, body: bytes) -> Non
 
 
 @pytest.mark.promise(
-    "http", "What a client sends to a metrics port holds a bounded number of threads, sockets and loggers"
+    "http", "Requests to a metrics port use a limited number of threads, sockets and loggers"
 )
 def test_names_of_loggers_that_no_code_has_make_none(port: int) -> None:
     before = set(logging.root.manager.loggerDict)
@@ -63,7 +63,7 @@ def test_names_of_loggers_that_no_code_has_make_none(port: int) -> None:
 
 
 @pytest.mark.promise(
-    "http", "What a client sends to a metrics port holds a bounded number of threads, sockets and loggers"
+    "http", "Requests to a metrics port use a limited number of threads, sockets and loggers"
 )
 def test_clients_that_say_nothing_hold_few_threads_and_keep_nobody_out(port: int) -> None:
     before = threading.active_count()
@@ -83,7 +83,7 @@ def test_clients_that_say_nothing_hold_few_threads_and_keep_nobody_out(port: int
 
 
 @pytest.mark.promise(
-    "http", "A changed certificate of an HTTP server counts for new connections, without a restart"
+    "http", "An HTTP server uses a changed certificate for new connections, without a restart"
 )
 def test_a_metrics_port_takes_a_changed_certificate(
     registry: CollectorRegistry,
@@ -120,7 +120,10 @@ def test_a_metrics_port_takes_a_changed_certificate(
         server.server_close()
 
 
-@pytest.mark.promise("access", "Failed logins, hashes and requests are limited; hashing is not on the loop")
+@pytest.mark.promise(
+    "access",
+    "Failed logins, password hashing and requests are rate-limited; hashing does not run on the event loop",
+)
 def test_a_metrics_port_limits_the_rate(registry: CollectorRegistry) -> None:
     server = serve_metrics(registry, MetricsSettings(0, AccessSettings(rate=0.001)))
     try:

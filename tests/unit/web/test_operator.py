@@ -43,7 +43,7 @@ def name() -> Iterator[str]:
 
 
 @pytest.mark.promise(
-    "operations", "Levels of loggers are changed while a server runs, by administrators (`/admin/loggers`)"
+    "operations", "Administrators can change log levels while a server runs (`/admin/loggers`)"
 )
 def test_an_administrator_changes_levels(name: str) -> None:
     admin = client(Role.ADMIN)

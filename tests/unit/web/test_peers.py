@@ -22,8 +22,8 @@ KEY, PATH, BODY = b"k" * 32, "/connectors/a/tasks", b'[{"file":"a"}]'
 
 @pytest.mark.promise(
     "connect",
-    "Workers with users and TLS share work: a change through any worker is carried out as the user that "
-    "sent it, and task configurations come from workers only",
+    "Workers with users and TLS share work: a change through any worker is carried out as the user who "
+    "sent it, and task configurations are accepted from workers only",
 )
 def test_a_signature_is_of_one_request_and_of_now() -> None:
     text = authorization(KEY, "POST", PATH, BODY, 1000.0).removeprefix(f"{SCHEME} ")
@@ -61,8 +61,8 @@ def test_a_signature_is_of_one_request_and_of_now() -> None:
 
 @pytest.mark.promise(
     "connect",
-    "Workers with users and TLS share work: a change through any worker is carried out as the user that "
-    "sent it, and task configurations come from workers only",
+    "Workers with users and TLS share work: a change through any worker is carried out as the user who "
+    "sent it, and task configurations are accepted from workers only",
 )
 @pytest.mark.parametrize(
     ("parts", "status"),
@@ -116,8 +116,8 @@ def test_a_body_that_was_not_signed_is_refused(parts: list[bytes], status: int) 
 
 @pytest.mark.promise(
     "connect",
-    "Workers with users and TLS share work: a change through any worker is carried out as the user that "
-    "sent it, and task configurations come from workers only",
+    "Workers with users and TLS share work: a change through any worker is carried out as the user who "
+    "sent it, and task configurations are accepted from workers only",
 )
 def test_a_server_may_do_only_what_servers_do(tmp_path: Path) -> None:
     asyncio.run(_only_what_servers_do(tmp_path))
@@ -148,8 +148,8 @@ async def _only_what_servers_do(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "connect",
-    "A Connect worker with users: `read` sees, `write` steers, `admin` changes connectors; its commands "
-    "log in over TLS",
+    "A Connect worker with users: `read` may view, `write` may pause, resume and restart, `admin` may "
+    "change connectors; the commands log in to it over TLS",
 )
 @pytest.mark.parametrize(
     ("method", "path", "role"),

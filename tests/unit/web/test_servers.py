@@ -63,7 +63,8 @@ def ask(url: str, method: str = "GET", body: bytes | None = None, **headers: str
 
 @pytest.mark.promise(
     "http",
-    "A body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's own or allowed",
+    "A request body must have a JSON content type, and Origin and Sec-Fetch-Site must be the server's "
+    "own or allowed",
 )
 def test_a_metrics_port_answers_prometheus_and_no_web_page(metrics):
     assert ask(metrics) == (200, "# HELP g A gauge.\n# TYPE g gauge\ng 7.0\n")

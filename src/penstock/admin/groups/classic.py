@@ -1,7 +1,7 @@
-"""Classic groups as the broker reports them, for those that confluent-kafka's admin client cannot describe.
+"""Describes classic groups that confluent-kafka's admin client cannot describe.
 
-It knows consumers only, and gives a group up whose assignment it cannot read; such a group has offsets and
-members all the same.
+It only supports consumers, and fails for a group whose assignment it cannot decode; such a group has offsets
+and members all the same.
 """
 
 from __future__ import annotations

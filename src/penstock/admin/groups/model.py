@@ -1,4 +1,4 @@
-"""What the group commands talk about: groups, members, and the lag of partitions."""
+"""The data model of the group commands: groups, members, and the lag of partitions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Member:
     instance_id: str | None
     assignment: tuple[TopicPartitionKey, ...]
     is_readable: bool = True
-    """False where the assignment is not one of a consumer, or damaged; it is empty then."""
+    """False if the assignment is not a consumer's, or damaged; it is empty then."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """What a group has consumed of a partition; None is what is not known, or not committed."""
+    """A group's position in a partition; None means unknown or not committed."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-"""Moving a group's committed offsets: which partitions, where to, and doing it."""
+"""Resets a group's committed offsets: chooses partitions, computes the new offsets, and commits them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.admin.words import plural
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where the committed offset of a partition is (None: nowhere) and where it is to go."""
+    """The committed offset of a partition (None: none) and its new value."""
 
     topic: str
     partition: int
@@ -25,7 +25,7 @@ class Move:
 
 
 def busy(group: Group | None) -> CommandFailed | None:
-    """Why the group's offsets cannot move now: it has members."""
+    """Why the group's offsets cannot be reset now: it has members."""
     if group is None or not group.members:
         return None
     clients = sorted({f"{member.client_id} at {member.host.lstrip('/')}" for member in group.members})
@@ -43,7 +43,7 @@ def choose(
     partitions: Sequence[int] = (),
     on_missing: Callable[[str], object] = lambda sentence: None,
 ) -> dict[str, list[int]]:
-    """The partitions whose offsets move: those of `topics`, or all committed ones that still exist."""
+    """The partitions to reset: those of `topics`, or all committed ones that still exist."""
     known = cluster.topics()
     chosen: dict[str, list[int]] = {}
     if topics:
@@ -66,7 +66,7 @@ def plan(
     committed: Mapping[TopicPartitionKey, int],
     position: Position | int,
 ) -> list[Move]:
-    """Where each of the chosen partitions goes."""
+    """The new offset of each chosen partition."""
     moves: list[Move] = []
     for topic, partitions in chosen.items():
         if isinstance(position, int):
@@ -89,7 +89,7 @@ def plan(
 def shifted(
     committed: Mapping[int, int], by: int, earliest: Mapping[int, int], latest: Mapping[int, int]
 ) -> dict[int, int]:
-    """Each committed offset moved by `by`, within what its partition has."""
+    """Each committed offset shifted by `by`, limited to the offsets of its partition."""
     return {p: min(max(offset + by, earliest[p]), latest[p]) for p, offset in committed.items()}
 
 
@@ -110,6 +110,6 @@ def execute(cluster: Cluster, group: str, moves: Sequence[Move]) -> None:
         joined = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP, KafkaError.REBALANCE_IN_PROGRESS)
         if error.args[0].code() in joined:
             why = busy(find_groups(cluster, [group])[group])
-            if why is not None:  # somebody joined since we looked
+            if why is not None:  # somebody has joined in the meantime
                 raise why from error
         raise cluster.failure(error, f"cannot move the offsets of group '{group}'") from error

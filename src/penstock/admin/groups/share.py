@@ -1,4 +1,6 @@
-"""Share groups (KIP-932), which confluent-kafka's admin client does not know: members and start offsets."""
+"""Share groups (KIP-932), which confluent-kafka's admin client does not support: members and start
+offsets.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,10 @@ def _member(found: Message) -> Member:
 
 
 def share_start_offsets(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[TopicPartitionKey, int]]:
-    """Where each group's records begin that are not done with; what it has not read yet is left out.
+    """Each group's start offsets: the first records that are not done. Partitions that were not read yet are
+    omitted.
 
-    So is a group that does not exist.
+    So are groups that do not exist.
     """
     found: dict[str, dict[TopicPartitionKey, int]] = {}
     with WireCluster(cluster) as wire:

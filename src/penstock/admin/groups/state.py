@@ -1,7 +1,7 @@
-"""What a cluster knows of groups: members, committed offsets, and how far behind they are.
+"""The groups of a cluster: members, committed offsets, and lag.
 
-Lag has two units: records (end offset less committed offset), and seconds (the age of the oldest record that
-is not consumed). The second is what a person waits for, and needs one record of each partition read.
+Lag has two units: records (end offset minus committed offset), and seconds (the age of the oldest record that
+was not consumed). Users care about the second one; it requires reading one record of each partition.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling", "Dead")
 TYPES = ("classic", "consumer", "share", "streams")
-_STATE_NAMES = {  # as confluent-kafka has them
+_STATE_NAMES = {  # confluent-kafka's names
     "PREPARING_REBALANCING": "PreparingRebalance",
     "COMPLETING_REBALANCING": "CompletingRebalance",
 }
@@ -46,7 +46,7 @@ _POLL_SECONDS = 0.1
 
 def list_groups(cluster: Cluster) -> list[ListedGroup]:
     """Every group, by id."""
-    # Not librdkafka's listing: that leaves out share groups, and does not know every state.
+    # Not librdkafka's listing: that omits share groups, and does not know every state.
     found: dict[str, ListedGroup] = {}
 
     def ask() -> None:
@@ -78,7 +78,7 @@ def _state_name(state: Any) -> str:
 
 
 def find_groups(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | None]:
-    """The groups without their offsets; None for an id of which there is no group."""
+    """The groups without their offsets; None for an id without a group."""
     from confluent_kafka import KafkaError, KafkaException
 
     if not names:
@@ -92,7 +92,7 @@ def find_groups(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | Non
             code = error.args[0].code()
             if code == KafkaError.GROUP_ID_NOT_FOUND:
                 found[name] = None
-            # Not a group of consumers, or one whose assignment it cannot read.
+            # Not a group of consumers, or its assignment cannot be decoded.
             elif code in (KafkaError._DESTROY, KafkaError._INVALID_ARG):
                 found[name] = find_classic_group(cluster, name)
             else:
@@ -103,7 +103,7 @@ def find_groups(cluster: Cluster, names: Sequence[str]) -> dict[str, Group | Non
 def _group(name: str, found: Any) -> Group | None:
     state = _state_name(found.state)
     if state == "Dead" and not found.members:
-        return None  # how brokers before KIP-1043 say that they do not know it
+        return None  # how brokers before KIP-1043 report that the group does not exist
     node = found.coordinator
     return Group(
         name,
@@ -127,7 +127,7 @@ def _member(found: Any) -> Member:
 
 
 def describe_groups(cluster: Cluster, names: Sequence[str], topics: Sequence[str] = ()) -> list[Group]:
-    """The groups, which must exist, with the lag of their partitions (only of `topics`, if there are any)."""
+    """The groups, which must exist, with the lag of their partitions (only of `topics`, if given)."""
     found = find_groups(cluster, names)
     committed = committed_offsets(cluster, [name for name, group in found.items() if group is not None])
     groups: list[Group] = []
@@ -140,7 +140,7 @@ def describe_groups(cluster: Cluster, names: Sequence[str], topics: Sequence[str
     for group in groups:
         owners: dict[TopicPartitionKey, Member | None] = dict.fromkeys(committed[group.group])
         for member in group.members:
-            # Members of a share group have partitions together.
+            # Members of a share group share partitions.
             owners.update(dict.fromkeys(member.assignment, None if group.type == "share" else member))
         wanted[group.group] = {
             key: owner for key, owner in sorted(owners.items()) if not topics or key[0] in topics
@@ -166,7 +166,7 @@ def describe_groups(cluster: Cluster, names: Sequence[str], topics: Sequence[str
 
 
 def _other_group(cluster: Cluster, name: str) -> Group:
-    """The group that the client does not know: a share group, or none."""
+    """A group that the client does not support: a share group, or none."""
     listed = {each.group: each for each in list_groups(cluster)}
     if name not in listed:
         raise UnknownGroup(name, listed)
@@ -198,7 +198,7 @@ def committed_offsets(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     futures: dict[str, Any] = {}
-    for group in groups:  # all at once: the client takes one group in a call
+    for group in groups:  # all at once: the client takes one group per call
         request = [ConsumerGroupTopicPartitions(group)]
         futures |= cluster.admin.list_consumer_group_offsets(request, request_timeout=cluster.timeout)
     found: dict[str, dict[TopicPartitionKey, int]] = {}
@@ -214,7 +214,7 @@ def committed_offsets(cluster: Cluster, groups: Sequence[str]) -> dict[str, dict
 
 
 def end_offsets(cluster: Cluster, partitions: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, int]:
-    """End offsets of those of the partitions that (still) exist and have a leader."""
+    """The end offsets of the partitions that (still) exist and have a leader."""
     wanted = sorted(partitions)
     if not wanted:
         return {}
@@ -235,16 +235,16 @@ def end_offsets(cluster: Cluster, partitions: Iterable[TopicPartitionKey]) -> di
 def lag_seconds(
     cluster: Cluster, places: Iterable[tuple[TopicPartitionKey, int]]
 ) -> dict[tuple[TopicPartitionKey, int], float | None]:
-    """How old the first record at or after each offset is.
+    """The age of the first record at or after each offset.
 
-    0 where only transaction markers are left, None where the cluster does not say in time.
+    0 if only transaction markers are left, None if the cluster does not respond in time.
     """
     left: dict[TopicPartitionKey, list[int]] = {}
     for key, offset in sorted(places):
         left.setdefault(key, []).append(offset)
     if not left:
         return {}
-    # One fetch is enough for one record; a place that retention has overtaken begins at what is left.
+    # One fetch is enough for one record; if retention has passed an offset, read from the log start.
     settings = {
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
@@ -274,7 +274,7 @@ def lag_seconds(
 def _first_timestamps(
     consumer: Consumer, places: Mapping[TopicPartitionKey, int], deadline: float
 ) -> dict[TopicPartitionKey, float]:
-    """The time of the first record from each place on; infinity where there is none."""
+    """The timestamp of the first record from each offset on; infinity if there is none."""
     from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, TopicPartition
 
     consumer.assign([TopicPartition(topic, index, offset) for (topic, index), offset in places.items()])
@@ -290,7 +290,7 @@ def _first_timestamps(
             continue  # of no partition: about connections, which librdkafka opens again
         key = (topic, partition)
         if key not in open_keys:
-            continue  # was on its way already
+            continue  # was in flight already
         if error is None:
             kind, stamp = message.timestamp()
             if kind != TIMESTAMP_NOT_AVAILABLE:

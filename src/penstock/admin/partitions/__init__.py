@@ -1,1 +1,1 @@
-"""Where partitions are, how large, and what it takes to move them."""
+"""Partition placement: where replicas are, their sizes, and moving them."""

@@ -1,8 +1,8 @@
-"""Which replicas to move so that brokers carry alike, or that one carries nothing. Pure.
+"""Computes which replicas to move to balance brokers, or to empty one. Pure.
 
-A plan moves as few replicas as it can: one at a time from the broker that has most to the one that has least,
-until none has two more than another. Then leaders are evened out by the order of replicas alone, which costs
-no copy. No move puts the replicas of a partition into fewer racks than they are in.
+A plan moves as few replicas as possible: one at a time from the broker with the most to the one with the
+fewest, until none has two more than another. Then leaders are balanced by reordering replicas only, which
+copies nothing. No move reduces the number of racks of a partition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Racks = Mapping[int, str | None]
 
 
 class TooFewBrokers(Exception):
-    """There is no broker that could take over a replica."""
+    """No broker could take over a replica."""
 
     def __init__(self, key: Key, broker: int) -> None:
         super().__init__(f"no other broker can take {key[0]}-{key[1]} over from broker {broker}")
@@ -40,7 +40,7 @@ class Move:
 
 
 class _Plan:
-    """Assignments that change; `replicas` and `leaders` count what each broker has."""
+    """Assignments being changed; `replicas` and `leaders` count per broker."""
 
     def __init__(self, placed: Mapping[Key, Sequence[int]], racks: Racks) -> None:
         self.old = {key: tuple(replicas) for key, replicas in placed.items()}
@@ -55,7 +55,7 @@ class _Plan:
             self.of_topic.update((topic, broker) for broker in replicas)
 
     def racks_of(self, brokers: Iterable[int]) -> int:
-        """In how many racks these brokers are; a broker without one is a rack of its own."""
+        """The number of racks of these brokers; a broker without a rack counts as its own."""
         return len({self.racks.get(broker) or broker for broker in brokers})
 
     def replace(self, key: Key, source: int, target: int) -> None:
@@ -86,7 +86,7 @@ class _Plan:
 
 
 def rebalance(placed: Mapping[Key, Sequence[int]], racks: Racks) -> list[Move]:
-    """Moves after which brokers differ by one replica and one preferred leader at most, where that can be."""
+    """Moves after which brokers differ by at most one replica and one preferred leader, if possible."""
     plan = _Plan(placed, racks)
     while _move_one(plan):
         pass
@@ -116,7 +116,8 @@ def _movable(plan: _Plan, source: int, target: int) -> Key | None:
         after = [target if broker == source else broker for broker in replicas]
         if plan.racks_of(after) < plan.racks_of(replicas):
             continue
-        # Of the topic that has most on the one and least on the other, so that topics stay spread too.
+        # Choose the topic with the most replicas on the one and the fewest on the other, so that topics stay
+        # spread.
         surplus = plan.of_topic[key[0], source] - plan.of_topic[key[0], target]
         if best is None or (-surplus, key) < best:
             best = (-surplus, key)
@@ -124,7 +125,9 @@ def _movable(plan: _Plan, source: int, target: int) -> Key | None:
 
 
 def _lead_one(plan: _Plan) -> bool:
-    """Take one lead from a broker that has two more than another: straight, or by way of others."""
+    """Move one leadership from a broker that has two more than another: directly, or through other
+    brokers.
+    """
     by_load = sorted(plan.racks, key=lambda broker: (plan.leaders[broker], broker))
     hops: dict[int, dict[int, Key]] = {}
     for key, replicas in sorted(plan.now.items()):
@@ -148,7 +151,7 @@ def _lead_one(plan: _Plan) -> bool:
 
 
 def vacate(placed: Mapping[Key, Sequence[int]], racks: Racks, broker: int) -> list[Move]:
-    """Moves after which `broker` has nothing; TooFewBrokers where a replica has nowhere to go."""
+    """Moves after which `broker` has no replicas. Raises TooFewBrokers if a replica cannot be placed."""
     plan = _Plan(placed, racks)
     for key, replicas in sorted(plan.now.items()):
         if broker not in replicas:

@@ -1,7 +1,7 @@
-"""A cluster as the commands that move partitions see it, and what they ask of its controller.
+"""Cluster state and requests for the commands that move partitions.
 
-librdkafka has neither reassignments nor sizes of logs nor leader elections with their errors, so this speaks
-the protocol itself, with Apache Kafka too.
+librdkafka supports neither reassignments, nor log sizes, nor leader elections with their errors, so this
+sends the requests itself, also to Apache Kafka.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.wire.codec import Message
 PREFERRED, UNCLEAN = 0, 1
 _TOPIC, _BROKER = 2, 4  # config resources
 _SET, _DELETE = 0, 1
-_OF_THIS_BROKER = 2  # where a setting comes from
+_OF_THIS_BROKER = 2  # the source of a setting
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _LEADERS, _FOLLOWERS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 _TIMEOUT_MS = 60_000
@@ -43,7 +43,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A partition that is on its way."""
+    """A partition that is being reassigned."""
 
     topic: str
     index: int
@@ -74,7 +74,7 @@ class State:
 
     @property
     def placed(self) -> dict[Key, tuple[int, ...]]:
-        """The replicas of each partition, where it moves those that it will have."""
+        """The replicas of each partition; during a reassignment the target replicas."""
         return {
             key: self.moving[key].target if key in self.moving else one.replicas
             for key, one in self.partitions.items()
@@ -96,7 +96,7 @@ def read_state(wire: WireCluster) -> State:
 
 
 def controller(wire: WireCluster) -> Connection:
-    """The controller as the brokers know it now; NotController, which passes, while there is none."""
+    """The controller as the brokers know it now. NotController, which is retriable, if there is none."""
     answer = wire.metadata()
     if answer.controller_id not in {broker.node_id for broker in answer.brokers}:
         raise NotController("the cluster has no controller at the moment")
@@ -124,7 +124,7 @@ def read_moving(wire: WireCluster) -> dict[Key, Moving]:
 
 
 def reassign(wire: WireCluster, wanted: Mapping[Key, Sequence[int] | None]) -> dict[Key, ApiError]:
-    """Begin these moves (None calls one back); those that were refused, with the reason."""
+    """Start these reassignments (None cancels one). Returns the rejected ones with the reason."""
     topics: dict[str, list[Message]] = {}
     for (topic, index), replicas in wanted.items():
         asked = Message(partition_index=index, replicas=None if replicas is None else list(replicas))
@@ -151,7 +151,9 @@ def reassign(wire: WireCluster, wanted: Mapping[Key, Sequence[int] | None]) -> d
 def elect(
     wire: WireCluster, partitions: Mapping[str, Sequence[int]] | None, election: int
 ) -> dict[Key, ApiError | None]:
-    """What became of each partition; of all (None) only those that had to change are reported."""
+    """The result for each partition; for all partitions (None) only those whose leader had to change are
+    reported.
+    """
     asked = None
     if partitions is not None:
         asked = [Message(topic=name, partitions=list(indexes)) for name, indexes in partitions.items()]
@@ -172,7 +174,7 @@ def elect(
 
 
 def read_sizes(wire: WireCluster, keys: Iterable[Key] | None = None) -> dict[tuple[Key, int], int]:
-    """The bytes of each replica that is up, by partition and broker."""
+    """The bytes of each live replica, by partition and broker."""
     topics: dict[str, list[int]] | None = None
     if keys is not None:
         topics = {}
@@ -207,7 +209,7 @@ def set_throttle(wire: WireCluster, moves: Sequence[Move], brokers: Iterable[int
 
 
 def is_throttled(wire: WireCluster, state: State) -> bool:
-    """Whether a throttle of ours, or of Kafka's tool, is set on any broker."""
+    """Whether a throttle, set by us or by Kafka's tool, is active on any broker."""
     for broker in state.brokers:
         asked = Message(resource_type=_BROKER, resource_name=str(broker), configuration_keys=list(_RATES))
         answer = wire.broker(broker).request(ApiKey.DESCRIBE_CONFIGS, Message(resources=[asked]))
@@ -238,7 +240,7 @@ def _resource(kind: int, name: str, values: Mapping[str, str | None]) -> Message
 
 
 def _alter(wire: WireCluster, resources: list[Message], broker: int | None = None) -> None:
-    """A broker's own settings are changed where it is."""
+    """A broker's own settings are changed on that broker."""
 
     def ask() -> None:
         connection = controller(wire) if broker is None else wire.broker(broker)

@@ -1,1 +1,3 @@
-"""The connectors: modules for those that need nothing but the worker, a package for each other system."""
+"""The built-in connectors: a module for each without external dependencies, a package for each external
+system.
+"""

@@ -1,9 +1,9 @@
-"""Datagen: made-up records at a given rate, by an Avro schema or one of the ready ones.
+"""Datagen: generated records at a given rate, from an Avro schema or one of the built-in ones.
 
-As Confluent's connector of that name: fields are made by their type, or as `arg.properties` says (`options`,
-`range` with min and max, `iteration` with start and step; and `kind`, for values as in `datagen_values`). A
-record depends on the seed and its number only, so that a task that is started again continues with the same
-records.
+Like Confluent's connector of that name: values are generated for the type of a field, or as `arg.properties`
+says (`options`, `range` with min and max, `iteration` with start and step; and `kind`, for values as in
+`datagen_values`). A record depends only on the seed and its number, so that a restarted task continues with
+the same records.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ QUICKSTARTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make(avro: Any, number: int, chance: random.Random, facts: Facts | None = None) -> Any:
-    """A value of the schema; DataError for a type that cannot be made up."""
+    """A value of the schema. Raises DataError for a type that cannot be generated."""
     facts = facts or Facts(chance)
     if isinstance(avro, list):
         return make(chance.choice(avro), number, chance, facts)
@@ -200,7 +200,7 @@ def _chosen(config: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
 
 
 class Datagen(SourceConnector):
-    """Made-up records at a given rate."""
+    """Generated records at a given rate."""
 
     aliases = ("io.confluent.kafka.connect.datagen.DatagenConnector",)
     task_class = DatagenTask

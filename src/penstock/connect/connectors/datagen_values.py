@@ -1,7 +1,7 @@
-"""Values as they look in real records: people, addresses, products.
+"""Realistic values for generated records: people, addresses, products.
 
-Fields of one record that are about the same thing fit together: an email address has the name of its person,
-a postcode and a phone number are those of the city, a price is one of the product.
+Fields of one record about the same thing are consistent: an email address contains the name of its person, a
+postcode and a phone number belong to the city, a price belongs to the product.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ _MAIL = ("example.com", "example.org", "example.net")
 
 
 class Facts:
-    """Of one record; drawn when a field first asks for them."""
+    """The facts of one record; drawn when a field first needs them."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._people: dict[str, _Person] = {}
 
     def value(self, kind: str, of: str) -> Any:
-        """KeyError for a kind that there is not. `of` names whom or what it is about."""
+        """Raises KeyError for an unknown kind. `of` names the person or thing."""
         make = KINDS[kind]
         person = self._people.get(of)
         if person is None:
@@ -77,7 +77,7 @@ class Facts:
 
 
 class _Person:
-    """Someone at a place, with something that they buy."""
+    """A person with an address and a product that they buy."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -120,7 +120,7 @@ KINDS: dict[str, Callable[[_Person], Any]] = {
     "product": lambda person: person.product,
     "category": lambda person: person.category,
     "price": lambda person: person.price,
-    # Another one for each field.
+    # A different one for each field.
     "uuid": lambda person: str(uuid.UUID(int=person.chance.getrandbits(128), version=4)),
     "ipv4": lambda person: ".".join(str(person.chance.randint(1, 254)) for _ in range(4)),
 }

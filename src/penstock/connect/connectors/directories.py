@@ -1,9 +1,9 @@
-"""Directories: files as they appear and grow to a topic, and records of topics to files, exactly once.
+"""Directories: reads files into a topic as they appear and grow, and writes records to files, exactly once.
 
-How far a file was read is kept for the file, not for its name, so that rotation and truncation neither lose
-nor repeat records (`followed_files`). The sink names a file by its topic, partition and the offsets in it,
-and makes it visible in one step, if no other task has the partition by then (`partition_claims`); what is in
-the directory says where it continues.
+The read position belongs to the file, not to its name, so that rotation and truncation neither lose nor
+repeat records (`followed_files`). The sink names a file by its topic, partition and offsets, and makes it
+visible in one step, if no other task owns the partition by then (`partition_claims`); the files in the
+directory show where it continues.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ROTATED = re.compile(r"(\.[A-Za-z]\w*)[.-]\d[\d.-]*$")
 class _FileRead:
     identity: FileIdentity
     position: int
-    """How far it was read."""
+    """The read position."""
 
 
 class DirectorySourceTask(SourceTask):
@@ -67,18 +67,18 @@ class DirectorySourceTask(SourceTask):
         self._files: dict[int, _FileRead] = {}
         """By inode."""
         self._names: dict[str, list[int]] = {}
-        """The files that had a name, the last one first."""
+        """The files that had a name, the latest first."""
         self._positions: dict[str, int] = {}
-        """Of offsets that do not say of which file."""
+        """For offsets that do not identify the file."""
         self._seen: dict[str, tuple[int, int, int]] = {}
         self._waiting: list[tuple[Path, bool]] = []
-        """Files to read; True: not what is left of the one that had the name before."""
+        """Files to read; True: without the rest of the previous file of that name."""
         self._scanned = False
         self._rows: Iterator[Row] = iter(())
         self._name = ""
 
     def poll(self) -> list[SourceRecord] | SourceBatch:
-        """A batch is of one file, whose rows have one schema."""
+        """A batch comes from one file, whose rows have one schema."""
         while True:
             rows = list(islice(self._rows, self._batch))
             if rows:
@@ -102,7 +102,7 @@ class DirectorySourceTask(SourceTask):
                 self._open(*self._waiting.pop(0))
 
     def _offset(self, name: str) -> dict[str, Any]:
-        """Also how far earlier files of the name were read: they have other names now, or will."""
+        """Includes the positions of earlier files of the name: they have, or will have, other names."""
         this, *earlier = [self._files[inode] for inode in self._names[name]]
         offset: dict[str, Any] = {"position": this.position, **this.identity.fields()}
         if earlier:
@@ -110,7 +110,7 @@ class DirectorySourceTask(SourceTask):
         return offset
 
     def _scan(self) -> None:
-        """Find files of this task that are new or have changed, the oldest names first."""
+        """Find files of this task that are new or have changed, ordered by name."""
         found: list[tuple[str, Path, os.stat_result]] = []
         for path in sorted(self._root.glob(self._pattern)):
             name = str(path.relative_to(self._root))
@@ -128,11 +128,11 @@ class DirectorySourceTask(SourceTask):
             if self._seen.get(name) == now:
                 continue
             if state.st_size or self._names[name][:1] in ([], [state.st_ino]):
-                self._seen[name] = now  # else the writer may still have the rotated file open
+                self._seen[name] = now  # otherwise the writer may still have the rotated file open
             self._waiting.append((path, False))
 
     def _recall(self, names: list[str]) -> None:
-        """What the offsets say of these files."""
+        """The committed offsets of these files."""
         for name, offset in zip(
             names, self._offsets.offsets([{"file": each} for each in names]), strict=True
         ):
@@ -168,7 +168,9 @@ class DirectorySourceTask(SourceTask):
         self._rows = read(file, str(path), self._format, position)
 
     def _find(self, path: Path, now: bool) -> tuple[BinaryIO, int]:
-        """What to read and from where: the file that had the name when it was read, or that has it now."""
+        """The file to read and the position: the file that had the name when it was read, or that has it
+        now.
+        """
         earlier = self._names[self._name]
         if earlier and not now:
             known = self._files[earlier[0]]
@@ -184,17 +186,17 @@ class DirectorySourceTask(SourceTask):
         return file, position if self._bytes(position) <= state.st_size else 0
 
     def _bytes(self, position: int) -> int:
-        """The least size of a file with this position."""
+        """The minimum size of a file with this position."""
         return 0 if self._format == "parquet" else position
 
 
 def _task_of(name: str, count: int) -> int:
-    """`app.log.1` and `app.log-20260101` are read by the task that read `app.log`."""
+    """`app.log.1` and `app.log-20260101` are read by the same task as `app.log`."""
     return zlib.crc32(_ROTATED.sub(r"\1", name).encode()) % count
 
 
 class DirectorySource(SourceConnector):
-    """The files of a directory, divided among its tasks by name."""
+    """The files of a directory, distributed over its tasks by name."""
 
     task_class = DirectorySourceTask
     exactly_once = True
@@ -221,7 +223,7 @@ class DirectorySource(SourceConnector):
 
 
 class _Waiting:
-    """Records of a partition that are not in a file yet."""
+    """Records of a partition that are not yet in a file."""
 
     def __init__(self, first: int) -> None:
         self.first = self.next = first
@@ -236,7 +238,7 @@ class DirectorySinkTask(SinkTask):
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._claims: dict[TopicPartition, PartitionClaim] = {}
         self._next: dict[TopicPartition, int] = {}
-        """After the last record that is in a file, or that was taken if none waits."""
+        """The offset after the last record in a file, or after the last record put if none is waiting."""
         try:
             self._root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -296,7 +298,7 @@ class DirectorySinkTask(SinkTask):
         self._next[place] = waiting.next
 
     def _encode(self, records: list[SinkRecord]) -> bytes | None:
-        """One file of the records that the format can hold; the others are reported, and removed."""
+        """Encode one file with the records that fit the format; the others are reported and removed."""
         try:
             return write([record.value for record in records], self._format)
         except DataError:
@@ -339,7 +341,7 @@ class DirectorySinkTask(SinkTask):
 
 
 def _prefix(place: TopicPartition) -> str:
-    """What the names of a partition's files begin with."""
+    """The prefix of the file names of a partition."""
     return f"{quote(place[0], safe='')}+{place[1]}+"
 
 

@@ -1,7 +1,7 @@
 """Kafka's FileStreamSource and FileStreamSink: lines of a file to a topic, records of topics to a file.
 
-The source follows a file that grows, and one that is rotated or truncated (`followed_files`): the rest of the
-old one is read first. Lines without an end wait for it. The sink leaves no line half written.
+The source follows a file that grows, is rotated or is truncated (`followed_files`): it reads the rest of the
+old file first, and waits for the end of an incomplete line. The sink never leaves a partly written line.
 """
 
 from __future__ import annotations
@@ -79,16 +79,16 @@ class FileStreamSourceTask(SourceTask):
         )
 
     def _read(self) -> bool:
-        """More whole lines; whether there are any."""
+        """Read more complete lines. Returns whether there are any."""
         if self._file is None and not self._open():
             return False
         assert self._file is not None and self._identity is not None
         if not self._identity.begins(self._file):
-            self._close()  # truncated, and written again
+            self._close()  # the file was truncated and written again
             return False
         data = self._file.read(_CHUNK)
         if not data and self._is_over():
-            data = self._file.read(_CHUNK)  # what was written between the two
+            data = self._file.read(_CHUNK)  # what was written in between
             if not data:
                 self._rotate()
         if not data:
@@ -111,7 +111,7 @@ class FileStreamSourceTask(SourceTask):
                 if self._identity is not None or self._position > os.fstat(file.fileno()).st_size:
                     self._position = 0  # another file has this name now
         except FileNotFoundError:
-            return False  # it may still come, as with Kafka's
+            return False  # the file may still be created, as in Kafka
         except OSError as error:
             raise RetriableError(f"{self._path} cannot be read: {error.strerror}") from error
         file.seek(self._position)
@@ -121,7 +121,7 @@ class FileStreamSourceTask(SourceTask):
     def _is_over(self) -> bool:
         """At the end: whether another file has the name, or this one was truncated.
 
-        A new file without content is not yet written to: its writer may still have the old one open.
+        A new file without content is not in use yet: its writer may still have the old one open.
         """
         assert self._file is not None
         mine = os.fstat(self._file.fileno())
@@ -138,7 +138,7 @@ class FileStreamSourceTask(SourceTask):
         assert self._file is not None
         mine = os.fstat(self._file.fileno())
         if mine.st_nlink and mine.st_size >= self._position:
-            self._position, self._identity = 0, None  # read to its end, and it has another name
+            self._position, self._identity = 0, None  # read to its end, and it has another name now
         self._close()
 
     def _close(self) -> None:
@@ -214,13 +214,13 @@ class FileStreamSinkTask(SinkTask):
 
 
 class _AppendedFile:
-    """All lines of a call, or none: those of a call that failed are cut off, and come again."""
+    """Writes all lines of a call or none: the lines of a failed call are cut off, and written again later."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._cut: int | None = None
-        """Where what is left of a call begins that failed."""
+        """The start of what a failed call left in the file."""
         if _ends_within_a_line(path):
             self._append(b"\n")  # a task that was killed wrote a part of it
 
@@ -261,7 +261,7 @@ def _ends_within_a_line(path: Path) -> bool:
         with path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) != b"\n"
-    except PermissionError:  # it may be written, not read
+    except PermissionError:  # the file may be writable but not readable
         return False
 
 
@@ -280,4 +280,4 @@ class FileStreamSink(SinkConnector):
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        return True  # the file has none
+        return True  # the file stores no offsets

@@ -1,8 +1,8 @@
-"""Which file a name means: how far a file was read holds for that file, whatever its name is now.
+"""Identifies files independently of their names: a read position belongs to a file, whatever its name is now.
 
-A file is recognized by its inode and its first bytes. So one that was rotated (renamed or copied, with other
-content in its place), truncated or replaced is not taken for the one that was read before, also after a
-restart; and what is left of the old one is found in its directory.
+A file is identified by its inode and its first bytes. So a file that was rotated (renamed or copied, with
+other content in its place), truncated or replaced is not mistaken for the one that was read before, also
+after a restart, and the rest of the old one is found in its directory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 HEAD = 1024
-"""The first bytes that are compared."""
+"""The number of first bytes that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
     inode: int
     size: int
-    """Of the head, which is shorter than HEAD if the file was; `checksum` is the head's, too."""
+    """The size of the head, which is shorter than HEAD if the file was; `checksum` is also that of the
+    head.
+    """
     checksum: int
 
     @classmethod
@@ -33,16 +35,16 @@ class FileIdentity:
 
     @classmethod
     def in_offset(cls, offset: Mapping[str, Any]) -> FileIdentity | None:
-        """None in an offset that does not say it."""
+        """None if an offset does not have it."""
         found = offset.get("inode"), offset.get("head_size"), offset.get("head_crc32")
         return cls(*found) if all(isinstance(each, int) for each in found) else None  # type: ignore[arg-type]
 
     def fields(self) -> dict[str, int]:
-        """In an offset."""
+        """The fields of an offset."""
         return {"inode": self.inode, "head_size": self.size, "head_crc32": self.checksum}
 
     def begins(self, file: BinaryIO, size: int = 0) -> bool:
-        """Whether this file has the head, and at least `size` bytes."""
+        """Whether this file starts with the head and has at least `size` bytes."""
         head = os.pread(file.fileno(), self.size, 0)
         return (
             len(head) == self.size
@@ -52,9 +54,10 @@ class FileIdentity:
 
 
 def reopen(path: Path, identity: FileIdentity, size: int) -> BinaryIO | None:
-    """The file that had this name when `size` bytes of it were read, wherever it is in the directory now.
+    """Open the file that had this name when `size` bytes of it were read, wherever it is in the directory
+    now.
 
-    None if it is gone: what has the name now is another file.
+    None if it is gone: another file has the name now.
     """
     own = None
     with suppress(FileNotFoundError):
@@ -71,13 +74,13 @@ def reopen(path: Path, identity: FileIdentity, size: int) -> BinaryIO | None:
             file.close()
     if own is not None:
         if os.fstat(own.fileno()).st_ino != identity.inode and identity.begins(own, size):
-            return own  # a copy: restored, or replaced by a longer one
+            return own  # a copy: restored, or replaced by a longer file
         own.close()
     return None
 
 
 def _others(path: Path, identity: FileIdentity) -> Iterator[str]:
-    """Renamed files first, then copies, which have names as `app.log.1` or `app.log-20260101`."""
+    """Renamed files first, then copies with names such as `app.log.1` or `app.log-20260101`."""
     copies = []
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:

@@ -39,11 +39,12 @@ class Row(NamedTuple):
     value: Any
     schema: Schema | None
     position: int
-    """Where the next one begins: a byte of text, a row of Parquet."""
+    """The position of the next row: a byte offset in text, a row number in Parquet."""
 
 
 def read(file: BinaryIO, path: str, format: str, position: int) -> Iterator[Row]:
-    """From there on to the last whole line or row; ConnectError for a file that is not of the format.
+    """Read from the position to the last complete line or row. ConnectError if the file does not have the
+    format.
 
     The file is closed at the end.
     """
@@ -57,7 +58,7 @@ def read(file: BinaryIO, path: str, format: str, position: int) -> Iterator[Row]
         file.seek(position)
         for line in file:
             if not line.endswith(b"\n"):
-                return  # it is still being written
+                return  # the file is still being written
             position += len(line)
             text = line.decode("utf-8", "replace").rstrip("\r\n")
             if format == "text":
@@ -81,7 +82,7 @@ def _read_csv(file: BinaryIO, path: str, position: int) -> Iterator[Row]:
 
 
 def _csv_rows(file: BinaryIO, path: str, position: int, encoding: str) -> Iterator[tuple[list[str], int]]:
-    """The cells of each whole row, and where it ends: a quoted cell may have several lines."""
+    """The cells of each complete row, and its end: a quoted cell may have several lines."""
     file.seek(position)
     begin, whole = position, True
 
@@ -175,7 +176,7 @@ def _type_of(kind: Any) -> Schema:
 
 
 def write(values: list[Any], format: str) -> bytes:
-    """One file; DataError for values that the format cannot hold."""
+    """Encode one file. Raises DataError for values that do not fit the format."""
     try:
         return _write(values, format)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -197,7 +198,7 @@ def _write(values: list[Any], format: str) -> bytes:
         texts = [
             {name: "" if cell is None else text_of(cell) for name, cell in value.items()} for value in rows
         ]
-        # QUOTE_MINIMAL leaves a carriage return bare, which readers take for the end of a line.
+        # QUOTE_MINIMAL does not quote a carriage return, which readers take for the end of a line.
         bare = any("\r" in text for cells in texts for text in cells.values())
         writer = csv.DictWriter(
             out, names, lineterminator="\n", quoting=csv.QUOTE_ALL if bare else csv.QUOTE_MINIMAL
@@ -218,7 +219,9 @@ def _write(values: list[Any], format: str) -> bytes:
 
 
 def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """An Arrow table with a column for each name of any row; `Table.from_pylist` has those of the first."""
+    """An Arrow table with a column for each name in any row; `Table.from_pylist` only uses those of the first
+    row.
+    """
     import pyarrow as arrow
 
     names = dict.fromkeys(name for row in rows for name in row)

@@ -1,4 +1,4 @@
-"""Which values of a file cannot be in it: alone, or together with those before them."""
+"""Finds values that do not fit into a file: alone, or together with the values before them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def misfits(values: Sequence[T], problem: Callable[[Sequence[T]], DataError | None]) -> dict[int, DataError]:
-    """By their place, in order. What remains is a file, if it is not empty."""
+    """Their indexes, in order. The remaining values form a valid file, unless there are none."""
     found: dict[int, DataError] = {}
     good = []
     for at, value in enumerate(values):
@@ -22,7 +22,7 @@ def misfits(values: Sequence[T], problem: Callable[[Sequence[T]], DataError | No
         else:
             found[at] = error
     while (error := problem([values[at] for at in good])) is not None:
-        # Each alone is good: the first that does not go with those before it.
+        # Each value is valid alone: find the first that does not fit with those before it.
         end = bisect_left(
             range(len(good)), True, key=lambda n: problem([values[at] for at in good[: n + 1]]) is not None
         )

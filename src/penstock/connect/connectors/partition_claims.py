@@ -1,7 +1,7 @@
 """A task's claim on the files of one partition: a task that hung while another took over writes nothing.
 
-A hidden file of the directory has the number of the last claim, and is locked while a file becomes visible.
-It also says how far records were read after the last file, where none of them could be written.
+A hidden file of the directory has the number of the last claim, and is locked while a file is made visible.
+It also stores how far records were read after the last file, if none of them could be written.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from penstock.connect.errors import ConnectError, RetriableError
 
 _NONE = -1
-_WIDTH = 20  # of a number: the line is written over in one call
+_WIDTH = 20  # digits of a number: fixed, so that the line is overwritten in one call
 
 
 class PartitionClaim:
-    """Valid until the next one of the same file."""
+    """Valid until the next claim on the same partition."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,13 +29,13 @@ class PartitionClaim:
             self._write(file)
 
     def next_after(self, file_end: int) -> int:
-        """Where to continue, if the newest file ends with this offset; -1: there is none."""
+        """Where to continue if the newest file ends with this offset; -1 if there is no file."""
         if self._file_end != file_end:
             self._file_end, self._next = file_end, file_end + 1
         return self._next
 
     def replace(self, temporary: Path, path: Path, following: int) -> None:
-        """Make the file of the records before `following` visible, if this claim still holds."""
+        """Make the file of the records before `following` visible, if this claim is still valid."""
         with self._held() as file:
             os.replace(temporary, path)
             self._file_end, self._next = following - 1, following

@@ -1,4 +1,4 @@
-"""Keys and values of records as the bytes and names of systems that have no schemas."""
+"""Keys and values of records as bytes and names, for systems without schemas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 
 def payload(schema: Schema | None, value: Any) -> bytes:
-    """Bytes and text as they are, anything else as JSON; DataError for a value that JSON cannot express."""
+    """Bytes and text unchanged, anything else as JSON; DataError for a value that JSON cannot express."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, str):
@@ -25,7 +25,7 @@ def payload(schema: Schema | None, value: Any) -> bytes:
 
 
 def text(schema: Schema | None, value: Any, what: str) -> str:
-    """As `payload`, for places that take text; DataError for bytes that are not UTF-8."""
+    """Like `payload`, as text; DataError for bytes that are not UTF-8."""
     try:
         return payload(schema, value).decode()
     except UnicodeDecodeError as error:
@@ -33,7 +33,7 @@ def text(schema: Schema | None, value: Any, what: str) -> str:
 
 
 def fields(record: SinkRecord, what: str) -> dict[str, Any]:
-    """The value as plain JSON data, which must be a struct or a map."""
+    """The value, which must be a struct or a map, as plain JSON data."""
     value = record.value
     if isinstance(value, dict) and record.value_schema is not None:
         value = _JSON.json_of(record.value_schema, value)
@@ -43,7 +43,7 @@ def fields(record: SinkRecord, what: str) -> dict[str, Any]:
 
 
 def placeholders(template: str) -> set[str]:
-    """The names in a text such as `${topic}/${key}`."""
+    """The names in a template such as `${topic}/${key}`."""
     return set(_PLACEHOLDER.findall(template))
 
 

@@ -1,1 +1,1 @@
-"""Kafka Connect's REST API: routes, shapes and messages."""
+"""Kafka Connect's REST API: routes, response formats and messages."""

@@ -1,6 +1,7 @@
-"""The API as an ASGI application: finds routes, forwards changes to the leader, answers in Connect's shapes.
+"""The API as an ASGI application: finds routes, forwards changes to the leader, and formats responses as
+Connect does.
 
-Routes are found on the raw path, because a connector's name may hold an encoded slash.
+Routes are matched on the raw path, because a connector's name may contain an encoded slash.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Answer:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     offset: int | None = None
-    """Of a change: where it is in the config topic."""
+    """For a change: its offset in the config topic."""
     forwarded: bool = False
     """Whether another worker carried it out."""
 
@@ -93,13 +94,13 @@ class Route:
     path: str
     handler: Handler
     by_leader: bool | Callable[[Call], bool] = False
-    """Whether only the leader carries it out; others send it on."""
+    """Whether only the leader carries it out; other workers forward it."""
     repeatable: bool = True
-    """Whether the next leader may be asked when one died without an answer."""
+    """Whether to retry at the next leader if one died without a response."""
 
 
 class Api:
-    """`routes` come from `resources`; the herder says who leads."""
+    """`routes` come from `resources`; the herder knows the leader."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class Api:
         except RestError as error:
             answer = Answer({"error_code": error.status, "message": error.message}, error.status)
         except BodyForged:
-            raise  # the server refuses it, as all that is not who it says
+            raise  # the server rejects it, as any request with a wrong signature
         except NoLongerLeader:
             answer = Answer({"error_code": 503, "message": NOT_LEADER_MESSAGE}, 503)
         except (ConnectError, ElectedError, ScoutFailed) as error:
@@ -194,7 +195,7 @@ class Api:
             raise bad_request(str(error)) from None
 
     async def _by_leader(self, route: Route, call: Call) -> Answer:
-        """Here, or by the leader; waits for one while there is none."""
+        """Handle the request here, or forward it to the leader; waits while there is none."""
         loop, cluster = asyncio.get_running_loop(), self._herder.cluster
         deadline = loop.time() + self._leader_wait
         while True:
@@ -208,7 +209,7 @@ class Api:
             leader = cluster.leader
             if leader is not None and not cluster.leads and self._forwarder is not None:
                 if FORWARDED in call.headers:
-                    raise not_the_leader()  # one hop: whoever sent it asks the group again
+                    raise not_the_leader()  # one hop only: the sender asks the group again
                 answer = await self._forwarder.send(
                     leader, call.method, call.target, call.headers, call.body, repeatable=route.repeatable
                 )
@@ -226,12 +227,12 @@ def is_not_leader(status: int, body: bytes) -> bool:
 
 
 def needed_role(method: str, path: bytes) -> Role:
-    """A connector's configuration names code, which the worker runs: who changes one is an administrator."""
+    """A connector's configuration names code that the worker runs, so only administrators may change one."""
     if method in _LOOKING:
         return Role.READ
     segments = _segments(path)
     if method == "POST" and len(segments) == 3 and segments[2] == "tasks":
-        return Role.PEER  # of a worker whose connector has divided its work
+        return Role.PEER  # from a worker whose connector has divided its work
     # Of two segments the last is a connector's name, which may be any word.
     return Role.WRITE if len(segments) > 2 and segments[-1] in _STEERING else Role.ADMIN
 
@@ -241,5 +242,5 @@ def _segments(raw_path: bytes) -> list[str]:
 
 
 def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
-    """What the guard in front of the worker refuses, in Connect's shape."""
+    """A refusal by the guard in front of the worker, in Connect's format."""
     return json.dumps({"error_code": refusal.status, "message": refusal.message}).encode(), JSON

@@ -1,4 +1,4 @@
-"""What the REST API refuses, with Kafka Connect's status codes and messages."""
+"""Errors of the REST API, with Kafka Connect's status codes and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def not_found(name: str) -> RestError:
 
 
 def unknown(name: str) -> RestError:
-    """As Kafka Connect words it where a connector is paused, resumed or stopped."""
+    """Kafka Connect's message when an unknown connector is paused, resumed or stopped."""
     return RestError(404, f"Unknown connector {name}")
 
 

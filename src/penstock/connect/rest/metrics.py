@@ -1,4 +1,4 @@
-"""A worker's metrics: connectors and tasks by state, as Kafka Connect's JMX exporters name them."""
+"""A worker's metrics: connectors and tasks by state, with the names of Kafka Connect's JMX exporter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.web.access import Principal
 
 
 class WorkerCollector(Collector):
-    """States are those that GET /connectors/NAME/status reports, of all workers of the group."""
+    """States are those that GET /connectors/NAME/status reports, over all workers of the group."""
 
     def __init__(self, herder: Herder) -> None:
         self._herder = herder
@@ -40,5 +40,5 @@ class WorkerMetrics:
         self._registry.register(WorkerCollector(herder))
 
     async def text(self, principal: Principal) -> bytes:
-        """The same for everyone: who may read here sees all connectors."""
+        """The same for everyone: whoever may read here sees all connectors."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""What each route does: connectors, their configuration, status and offsets."""
+"""The handlers of the routes: connectors, their configuration, status and offsets."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Resources:
         return Answer(status=204, offset=offset)
 
     async def put_tasks(self, call: Call) -> Answer:
-        """Of another worker, whose connector has divided its work."""
+        """Sent by another worker whose connector has divided its work."""
         self._known(call)
         body = call.json()
         if not isinstance(body, list) or not all(isinstance(each, dict) for each in body):
@@ -289,7 +289,7 @@ class Resources:
         return await self._alter(call, None, "reset")
 
     async def _has_ended(self, name: str) -> bool:
-        """Whether nothing of a stopped connector runs any more; its tasks get some time to end."""
+        """Whether a stopped connector has fully ended; waits for its tasks for a while."""
         deadline = asyncio.get_running_loop().time() + _ENDING_SECONDS
         while any(self._alive(unit) for unit in self._statuses.of(name)):
             if asyncio.get_running_loop().time() > deadline:
@@ -342,7 +342,7 @@ class Resources:
         return Unit(call.path["name"], int(number))
 
     async def _described(self, plugin: str) -> dict[str, Any]:
-        """Type and version of a connector's class, asked once."""
+        """Type and version of a connector's class, requested once."""
         if plugin not in self._types:
             try:
                 answer = await self._herder.scout.ask("describe", name=plugin)
@@ -354,11 +354,11 @@ class Resources:
         return self._types[plugin]
 
     async def _shown(self, known: ConnectorState, config: Mapping[str, str], call: Call) -> dict[str, str]:
-        """Settings as the caller may see them: who may change them may also see passwords."""
+        """The settings that the caller may see: users who may change them may also see passwords."""
         if call.may_administer:
             return dict(config)
         described = await self._described(known.config.get("connector.class", ""))
-        if "passwords" not in described:  # which settings are secret cannot be found out: perhaps all
+        if "passwords" not in described:  # which settings are secret is unknown: treat all as secret
             return hidden(config, passwords=config.keys() - _NEVER_SECRET)
         return hidden(config, described["settings"], described["passwords"])
 
@@ -422,7 +422,7 @@ def result_of(answer: dict[str, Any]) -> Any:
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Values as text: clients write numbers and booleans, too."""
+    """Values as text: clients also send numbers and booleans."""
     found = {}
     for name, value in config.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""Routes about the worker: what it is, its plugins, its loggers, its health."""
+"""Routes about the worker: version, plugins, loggers, health."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ServerResources:
             raise bad_request(f"Included connector type {given} does not match request type {plugin}")
         answer = await self._herder.scout.ask("validate", name=plugin, config=config)
         if "unknown_plugin" in answer:
-            raise RestError(500, answer["unknown_plugin"])  # Kafka Connect's status, here only
+            raise RestError(500, answer["unknown_plugin"])  # Kafka Connect uses this status only here
         return Answer(result_of(answer))
 
     # Loggers
@@ -93,5 +93,5 @@ class ServerResources:
 
 
 def _for_all_workers(call: Call) -> bool:
-    """KIP-976: without a level it is refused by whoever gets it."""
+    """KIP-976: a request without a level is rejected by any worker."""
     return call.values("scope")[-1:] == ["cluster"]

@@ -1,1 +1,1 @@
-"""What runs in the processes of connectors and tasks. The worker's own process imports no plugin code."""
+"""The code of connector and task processes. The worker's own process imports no plugin code."""

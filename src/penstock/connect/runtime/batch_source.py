@@ -1,8 +1,8 @@
-"""A source task with whole record batches: written as they are, with their source offsets.
+"""A source task with whole record batches: written unchanged, with their source offsets.
 
 As in `source.py`, exactly once is one transaction of records and offsets under a transactional id of the
-task; else the offsets follow when the records are durable. What fails in the cluster that is written to does
-not fail the task: the transaction is aborted and the task continues from the offsets that are committed.
+task; otherwise offsets are written when the records are durable. Errors of the target cluster do not fail the
+task: the transaction is aborted and the task continues from the committed offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.errors import ApiError, OutOfOrderSequenceNumber, UnknownProducerI
 from penstock.wire.batches.records import Record, build_batch
 
 log = logging.getLogger(__name__)
-_MOST_BYTES = 32 << 20  # of a transaction, so that it neither lasts long nor needs much to repeat
+_MOST_BYTES = 32 << 20  # of a transaction, so that it is short and cheap to repeat
 _LOST_PLACE = (OutOfOrderSequenceNumber, UnknownProducerId)
 _FATAL = (AuthenticationFailed, BadClientSetting, TlsFailed)
 
@@ -88,12 +88,12 @@ class BatchRunner:
             self._producer.close()
 
     def _begin(self) -> None:
-        """Fence earlier runs, forget what is not committed, and start from what is."""
+        """Fence earlier runs, discard uncommitted data, and start from the committed offsets."""
         self._pending.clear()
         self._sent.clear()
         self._bytes = 0
         self._producer.start()
-        # After the fence: whatever an earlier run committed is there, and it commits no more.
+        # After fencing: everything that an earlier run committed is visible, and it can commit no more.
         offsets = read_offsets(self._spec.worker, self._spec.connector)
         self._started = True
         self._task.start(resolve(self._spec.config), offsets)
@@ -178,7 +178,7 @@ class BatchRunner:
 
 
 def _passes(error: ClientError | ApiError) -> bool:
-    """Whether starting again may help. Being fenced by another run is final."""
+    """Whether a restart may help. Being fenced by another run is final."""
     if isinstance(error, ApiError):
         return error.retriable or isinstance(error, _LOST_PLACE)
     return not isinstance(error, _FATAL)

@@ -1,4 +1,4 @@
-"""The pipe between a worker and a process that it started: JSON, a line each way at a time."""
+"""The pipe between a worker and a child process: one line of JSON per message, in both directions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 
 class Channel:
-    """The child's end. What plugins print goes to stderr: stdout is the worker's."""
+    """The child's end. What plugins print goes to stderr, because stdout belongs to the worker."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class Channel:
                 os._exit(0)  # the worker is gone
 
     def listen(self, on_message: Callable[[dict[str, Any]], None]) -> None:
-        """Hand every further message to a function, in a thread."""
+        """Pass every further message to a function, in a thread."""
 
         def read() -> None:
             while True:

@@ -1,7 +1,7 @@
-"""The Kafka clients of a task, with settings in Java's names or librdkafka's.
+"""The Kafka clients of a task, with settings in Java's or librdkafka's names.
 
-The worker's own settings come first, then its `producer.` and `consumer.`, then `producer.override.` and
-`consumer.override.` of the connector.
+The worker's own settings come first, then its `producer.` and `consumer.`, then the connector's
+`producer.override.` and `consumer.override.`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRANSACTION_MS = 60_000
 _RECORD_BYTES = 64 << 20
 _BUFFER_KB = 64 << 10
 _QUEUE = "queue.buffering.max.kbytes"
-# librdkafka's names of what happens while brokers are gone or new leaders are elected.
+# librdkafka's errors while brokers are down or new leaders are elected.
 _PASSING = frozenset({
     "_ALL_BROKERS_DOWN", "_MSG_TIMED_OUT", "_PURGE_INFLIGHT", "_PURGE_QUEUE", "_RESOLVE", "_TIMED_OUT",
     "_TIMED_OUT_QUEUE", "_TRANSPORT", "_WAIT_COORD", "BROKER_NOT_AVAILABLE", "CONCURRENT_TRANSACTIONS",
@@ -40,16 +40,16 @@ _PASSING = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a task must know of its worker; from the JSON that the worker sends."""
+    """The worker's settings that a task needs, from the JSON that the worker sends."""
 
     client: Mapping[str, str]
-    """librdkafka's, `bootstrap.servers` among them."""
+    """librdkafka's settings, including `bootstrap.servers`."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """The worker's, in Kafka's names: converters, `producer.`, `consumer.`, `offset.flush.interval.ms`."""
+    """The worker's, with Kafka's names: converters, `producer.`, `consumer.`, `offset.flush.interval.ms`."""
     group: str = "connect-cluster"
     offsets_topic: str | None = "connect-offsets"
     offsets_directory: str | None = None
-    """Of a standalone worker, in place of the topic."""
+    """For a standalone worker, instead of the topic."""
     exactly_once: bool = False
 
     @classmethod
@@ -61,7 +61,7 @@ class WorkerSettings:
         return float(self.properties.get("offset.flush.interval.ms", 60_000)) / 1000
 
     def setting(self, config: Mapping[str, str], name: str, default: str) -> tuple[str, dict[str, str]]:
-        """A converter's class and its own settings: the connector's, or the worker's where it has none."""
+        """A converter's class and its settings: the connector's, or else the worker's."""
         found = config if config.get(name) else self.properties
         return found.get(name) or default, prefixed(found, f"{name}.")
 
@@ -74,11 +74,11 @@ def _translated(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 class ClusterAway(ConnectError):
-    """The cluster does not answer: a source task aborts what is under way, and begins again when it does."""
+    """The cluster does not respond: a source task aborts its transaction, and starts again when it does."""
 
 
 def cluster_error(doing: str, error: Any) -> ConnectError:
-    """For a KafkaError."""
+    """The exception for a KafkaError."""
     kind = ClusterAway if not error.fatal() and _passes(error) else ConnectError
     return kind(f"{doing}: {error.str()}")
 
@@ -100,7 +100,7 @@ def make_producer(
     transactional_id: str | None = None,
     message_timeout_ms: int | None = None,
 ) -> Producer:
-    """`message_timeout_ms` is the longest that a record is tried, whatever the settings say."""
+    """`message_timeout_ms` limits how long a record is retried, whatever the settings say."""
     from confluent_kafka import KafkaException
     from confluent_kafka import Producer as KafkaProducer
 
@@ -124,7 +124,7 @@ def make_producer(
                     "linger.ms": 5,
                     "partitioner": KEY_PARTITIONER,
                     "queue.buffering.max.messages": 500_000,
-                    # As Kafka Connect: a record is tried for as long as the task runs.
+                    # As in Kafka Connect: a record is retried for as long as the task runs.
                     "message.timeout.ms": 0,
                     **_sizes(own),
                     "delivery.report.only.error": True,
@@ -152,14 +152,16 @@ def _own_of_producer(worker: WorkerSettings, config: Mapping[str, str]) -> dict[
 
 
 def _sizes(own: Mapping[str, str]) -> dict[str, int]:
-    """What a task holds while the cluster is slow, and its largest record, which has to fit into that."""
+    """The buffer of a task while the cluster is slow, and its largest record, which has to fit into the
+    buffer.
+    """
     record = int(own.get("message.max.bytes", _RECORD_BYTES))
     queue = int(own.get(_QUEUE, max(_BUFFER_KB, record // 1024 + 1)))
     return {_QUEUE: queue, "message.max.bytes": min(record, queue * 1024)}
 
 
 def transaction_timeout_ms(worker: WorkerSettings, config: Mapping[str, str]) -> int:
-    """How long the cluster waits for the end of a transaction of a task before it aborts it."""
+    """The transaction timeout of a task: how long the cluster waits before it aborts a transaction."""
     name = "transaction.timeout.ms"
     given = config.get(f"producer.override.{name}") or worker.properties.get(f"producer.{name}")
     return _TRANSACTION_MS if given is None else _number(name, given)
@@ -193,7 +195,7 @@ def make_consumer(
                     "isolation.level": "read_uncommitted",
                     "fetch.wait.max.ms": 100,
                     "reconnect.backoff.max.ms": 1000,
-                    # A task that is slow holds no more than this.
+                    # A slow task buffers no more than this.
                     "queued.max.messages.kbytes": 16_384,
                     **own,
                     **more,
@@ -207,5 +209,5 @@ def make_consumer(
 
 
 def _for_consumers(settings: dict[str, str]) -> dict[str, str]:
-    settings.pop("max.poll.records", None)  # the task's own loop has it
+    settings.pop("max.poll.records", None)  # the task's own loop applies it
     return settings

@@ -1,4 +1,4 @@
-"""A connector's own process: it divides the work into tasks, and again when the connector sees a change."""
+"""A connector's process: it divides the work into tasks, again whenever the connector reports a change."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def _send_tasks(
             f"The connector {spec.connector} has generated {len(configs)} tasks, which is greater than "
             f"{max_tasks}, the maximum number of tasks it is configured to create."
         )
-    # What a config provider gave is not stored: the reference is.
+    # Store the reference, not the value that a config provider returned.
     stored = [with_references(given, config, each) for each in configs]
     spec.channel.send("task_configs", configs=stored)

@@ -1,4 +1,6 @@
-"""Between records of Kafka and records of Connect: converters and transforms, with the task's tolerance."""
+"""Converts between Kafka's and Connect's records: converters and transforms, with the task's error
+tolerance.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class Conversion:
     def encode(self, record: SourceRecord) -> Encoded | None:
         """None for a record that a transform dropped, or that was skipped as an error."""
         if not self._steps and not record.headers:
-            # The usual record: what fails here is done again below, where errors are handled.
+            # The fast path: if it fails, the record is converted again below, with error handling.
             try:
                 topic, key = record.topic, None
                 if record.key is not None or record.key_schema is not None:
@@ -69,7 +71,7 @@ class Conversion:
         return self._encode_with_errors(record)
 
     def encode_batch(self, batch: SourceBatch) -> EncodedBatch | None:
-        """None if its records must be encoded one by one: for transforms, or as one cannot be converted."""
+        """None if the records must be encoded one by one: with transforms, or if one cannot be converted."""
         if self._steps:
             return None
         try:
@@ -162,7 +164,7 @@ class Conversion:
         return record
 
     def decode_batch(self, messages: Sequence[Message]) -> SinkBatch | None:
-        """Messages of one partition; None if they must be decoded one by one, as in `encode_batch`."""
+        """The messages of one partition; None if they must be decoded one by one, as in `encode_batch`."""
         # Lists, not generators: this is the hot path of sinks.
         headers = [each.headers() for each in messages]
         if self._steps or any(headers):
@@ -176,7 +178,7 @@ class Conversion:
         raw_keys: list[Any] = [each.key() for each in messages]
         raw_values: list[Any] = [each.value() for each in messages]
         try:
-            if raw_keys.count(None) == len(raw_keys):  # the usual topic without keys
+            if raw_keys.count(None) == len(raw_keys):  # the common case of a topic without keys
                 schema, key = self.key.from_bytes(topic, None)
                 keys: tuple[Any, list[Any]] | None = (schema, [key] * len(raw_keys))
             else:

@@ -1,4 +1,4 @@
-"""The settings that every connector has, by Kafka's names, and the check of a whole configuration."""
+"""The settings that every connector has, with Kafka's names, and the validation of a whole configuration."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ SINK = (
 
 
 def fields_for(plugin: type[Connector]) -> tuple[Field, ...]:
-    """Of the connector and of all connectors of its kind; the connector's own come last."""
+    """The connector's fields after those that all connectors of its kind have."""
     kind = SINK if issubclass(plugin, SinkConnector) else SOURCE
     own = {each.name for each in plugin.fields}
     return tuple(each for each in COMMON + kind if each.name not in own) + plugin.fields
@@ -285,7 +285,7 @@ def fields_for(plugin: type[Connector]) -> tuple[Field, ...]:
 def find_problems(
     plugin: type[Connector], config: Mapping[str, str], worker: WorkerSettings
 ) -> dict[str, list[str]]:
-    """Everything that is wrong with a configuration, by field."""
+    """All problems of a configuration, by field."""
     problems: dict[str, list[str]] = {}
     try:
         config = resolve(config)
@@ -328,7 +328,7 @@ def _add(problems: dict[str, list[str]], more: Mapping[str, list[str]]) -> None:
 
 
 def validation(name: str, config: Mapping[str, str], worker: WorkerSettings) -> dict[str, Any]:
-    """The answer of `PUT /connector-plugins/{name}/config/validate`."""
+    """The response of `PUT /connector-plugins/{name}/config/validate`."""
     plugin = plugins.connector(name)
     problems = find_problems(plugin, config, worker)
     fields = fields_for(plugin)
@@ -345,7 +345,7 @@ def validation(name: str, config: Mapping[str, str], worker: WorkerSettings) -> 
         }
         for each, each_definition in zip(fields, definitions(fields), strict=True)
     ]
-    # Of converters and transforms, which the fields do not list.
+    # Settings of converters and transforms, which the fields do not list.
     configs += [
         {
             "definition": _definition(Field(other, default=None), -1),
@@ -365,7 +365,7 @@ def validation(name: str, config: Mapping[str, str], worker: WorkerSettings) -> 
 
 
 def definitions(fields: Sequence[Field]) -> list[dict[str, Any]]:
-    """As the REST API shows them; numbered in each group, as Kafka's are."""
+    """As the REST API shows them; numbered within each group, as in Kafka."""
     counts: dict[str, int] = {}
     found = []
     for each in fields:

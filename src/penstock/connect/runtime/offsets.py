@@ -21,11 +21,11 @@ from penstock.connect.errors import ConnectError
 from penstock.connect.runtime.clients import WorkerSettings, make_consumer
 
 Pair = tuple[dict[str, Any], dict[str, Any] | None]
-_READ_SECONDS = 90.0  # longer than a transaction of a task that is gone stays open
+_READ_SECONDS = 90.0  # longer than a transaction of a dead task stays open
 
 
 def key_text(connector: str, partition: SourcePartition) -> str:
-    """Fields in the order of their names: librdkafka's and Java's compaction go by the bytes."""
+    """Keys are sorted by name: compaction goes by the bytes."""
     return json.dumps([connector, partition], separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
@@ -34,7 +34,7 @@ def value_text(offset: Mapping[str, Any] | None) -> str | None:
 
 
 def read_key(data: bytes | None) -> tuple[str, dict[str, Any]] | None:
-    """None for a key that is none of ours."""
+    """None for a key of another program."""
     try:
         found = json.loads(data or b"null")
     except ValueError:
@@ -50,7 +50,7 @@ def read_key(data: bytes | None) -> tuple[str, dict[str, Any]] | None:
 
 
 class StoredOffsets(OffsetsReader):
-    """The offsets of one connector, as they were when its task started."""
+    """The offsets of one connector, as of the start of its task."""
 
     def __init__(self, connector: str, offsets: Mapping[str, Any]) -> None:
         self._connector = connector
@@ -64,7 +64,7 @@ class StoredOffsets(OffsetsReader):
 
 
 def read_offsets(worker: WorkerSettings, connector: str) -> StoredOffsets:
-    """All that is committed now."""
+    """All offsets that are committed now."""
     if worker.offsets_directory is not None:
         return StoredOffsets(connector, _read_files(Path(worker.offsets_directory), connector))
     return StoredOffsets(connector, _read_topic(worker, connector))
@@ -93,7 +93,8 @@ def _read_topic(worker: WorkerSettings, connector: str) -> dict[str, Any]:
         if metadata.error is not None:
             raise ConnectError(f"the topic {topic} cannot be read: {metadata.error.str()}")
         unread = set(metadata.partitions)
-        # Not only to the first open transaction: it is another task's, and ours may have committed after it.
+        # Not only up to the first open transaction: it belongs to another task, and ours may have committed
+        # after it.
         with Cluster(ClientSettings.from_kafka(kafka_names(worker.client))) as cluster:
             ends = cluster.list_offsets({(topic, each): LATEST for each in unread}, READ_UNCOMMITTED)
         consumer.assign([TopicPartition(topic, each, 0) for each in unread])
@@ -124,7 +125,7 @@ def _read_topic(worker: WorkerSettings, connector: str) -> dict[str, Any]:
     return found
 
 
-# Files, of a standalone worker: one for each source partition, replaced in one step.
+# Files of a standalone worker: one for each source partition, replaced atomically.
 
 
 def _directory(root: Path, connector: str) -> Path:

@@ -1,7 +1,7 @@
 """The process of one connector or task: `python -m penstock.connect.runtime.process`, started by a worker.
 
-The first line that it reads says what it is. It ends when it is asked to, when its work fails (the error goes
-to the worker with its trace), or when the worker is gone.
+The first line of its input says what to run. It ends on request, when its work fails (the worker gets the
+error with its trace), or when the worker is gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.web.log_output import set_up_logging
 
 
 def main() -> None:
-    # Ctrl-C reaches the worker, which stops its processes in order.
+    # The worker gets Ctrl-C, and stops its processes in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel()
     set_up_logging()
@@ -35,7 +35,7 @@ def main() -> None:
         code = 1
     logging.shutdown()
     sys.stderr.flush()
-    # Threads of libraries, and a plugin's own, must not keep the process.
+    # Threads of libraries and plugins must not keep the process alive.
     os._exit(code)
 
 
@@ -45,7 +45,8 @@ def _set_log_levels(levels: dict[str, str]) -> None:
 
 
 def _run(message: dict[str, Any], channel: Channel) -> int:
-    # A batch is thousands of small objects without cycles, which the default would look at many times.
+    # A batch is thousands of small objects without cycles, which the default thresholds would scan many
+    # times.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     kind = message["kind"]

@@ -1,6 +1,6 @@
-"""The process that answers the worker's questions about plugins: what there is, which settings are right.
+"""The process that answers the worker's questions about plugins: which exist, and which settings are valid.
 
-Plugin code may block or crash: the worker gives up on an answer after a while, and starts another scout.
+Plugin code may block or crash: the worker stops waiting after a timeout, and starts another scout.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def serve(channel: Channel, worker: WorkerSettings) -> None:
     channel.send("ready")
     while True:
         message = channel.receive()
-        # Each in a thread: one that blocks does not hold the others.
+        # Each request in a thread: one that blocks does not delay the others.
         threading.Thread(target=_answer, args=(channel, scout, message), daemon=True).start()
 
 
@@ -53,7 +53,7 @@ def _answer(channel: Channel, scout: Scout, message: dict[str, Any]) -> None:
 
 
 class Scout:
-    """One method for each question."""
+    """One method for each request."""
 
     def __init__(self, worker: WorkerSettings) -> None:
         self._worker = worker
@@ -92,7 +92,7 @@ class Scout:
         return validation(name, config, self._worker)
 
     def describe(self, name: str) -> dict[str, Any]:
-        """What the worker must know of a connector's class."""
+        """What the worker needs to know about a connector's class."""
         found = plugins.connector(name)
         once = issubclass(found, SourceConnector) and found.exactly_once
         fields = fields_for(found)
@@ -122,7 +122,7 @@ class Scout:
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 
         group = group_of(connector)
-        admin = self._admin()  # a client that nobody holds is gone before its answer
+        admin = self._admin()  # if nothing holds the client, it is closed before its response
         try:
             asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
             found = asked[group].result(30)
@@ -140,9 +140,9 @@ class Scout:
     def alter_offsets(
         self, connector: str, config: dict[str, str], offsets: list[dict[str, Any]] | None, tasks: int = 0
     ) -> bool:
-        """Set offsets; None deletes all. Whether the connector itself has checked them.
+        """Set offsets; None deletes all. Returns whether the connector itself has validated them.
 
-        `tasks` is how many the connector had: with exactly once, none of them may write any more.
+        `tasks` is the number of tasks that the connector had: with exactly once, all of them must be fenced.
         """
         plugin = plugins.connector(config["connector.class"])
         config = resolve(config)
@@ -171,7 +171,7 @@ class Scout:
         config: dict[str, str],
         pairs: Sequence[tuple[dict[str, Any], dict[str, Any] | None]],
     ) -> None:
-        """All of them or none where delivery is exactly once."""
+        """All of them or none if delivery is exactly once."""
         from confluent_kafka import KafkaException
 
         failures: list[Any] = []
@@ -232,7 +232,7 @@ class Scout:
                         raise ConnectError(f"{each.topic}-{each.partition}: {each.error.str()}")
             gone = [place for place, offset in wanted.items() if offset is None]
             if gone:
-                # An offset at the beginning is what a consumer without one begins with here.
+                # A consumer without an offset starts at the beginning here, so the offset 0 is the same.
                 beginnings = [TopicPartition(*place, 0) for place in gone]
                 admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, beginnings)])[
                     group
@@ -246,7 +246,7 @@ class Scout:
     # Exactly once
 
     def fence(self, connector: str, tasks: int, config: dict[str, str]) -> None:
-        """No task of an earlier set may write any more (KIP-618)."""
+        """Fence the tasks of earlier sets (KIP-618)."""
         self._fence(connector, tasks, resolve(config))
 
     def _fence(self, connector: str, tasks: int, config: Mapping[str, str]) -> None:

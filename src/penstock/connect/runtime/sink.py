@@ -1,7 +1,7 @@
 """A sink task: a member of the consumer group `connect-NAME` that converts records and puts them in batches.
 
-Offsets are committed after `precommit` allows them. A put that can be tried again holds the batch and pauses
-the partitions, so a slow sink presses back to the cluster instead of growing.
+Offsets are committed after `precommit` allows them. If a put can be retried, the task keeps the batch and
+pauses the partitions, so a slow sink slows down consumption instead of using more memory.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SinkRunner:
         self._paused = self._waiting = False
         self._commits = Backoff(spec)
         self._revoked_since: set[TopicPartition] = set()
-        """Since the messages in hand were read; what is assigned again is read again."""
+        """Partitions revoked since the current messages were read; if reassigned, they are read again."""
         self._consumer: Consumer = make_consumer(
             spec.worker,
             self._config,
@@ -118,7 +118,7 @@ class SinkRunner:
             self._conversion.close()
 
     def _subscribe(self) -> None:
-        """To the topics that it names, or that match and are there; again when there are others."""
+        """Subscribe to the named topics, or to the existing ones that match; again when these change."""
         topics = self._subscription.changed(self._existing_topics, time.monotonic())
         if topics is not None:
             self._consumer.subscribe(
@@ -164,7 +164,7 @@ class SinkRunner:
 
     def _round(self, backoff: Backoff) -> None:
         held, self._held = self._held, []
-        # One is waited for; consume alone would wait for as many as it may take.
+        # Wait for one record; `consume` alone would wait until it has the maximum number.
         messages = held
         if not messages:
             first = self._consumer.poll(_POLL_SECONDS)
@@ -217,7 +217,7 @@ class SinkRunner:
 
     def _put_records(self, messages: list[Message], backoff: Backoff) -> None:
         records = [record for each in messages if (record := self._conversion.decode(each)) is not None]
-        # A task may keep offsets with its data: what it passes over must be durable before.
+        # A task may store offsets with its data: records it skips must be durable before.
         self._flush_dead_letters()
         self._put(records, backoff)
 
@@ -251,7 +251,7 @@ class SinkRunner:
         return [each for each in records if self._mine((each.original_topic, each.original_partition))]
 
     def _wait(self, seconds: float) -> None:
-        """Stay a member of the group meanwhile; what comes in despite the pause is held."""
+        """Stay a member of the group meanwhile; records that arrive despite the pause are kept."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self._spec.stopping.is_set():
             message = self._consumer.poll(min(left, 0.2))
@@ -259,7 +259,7 @@ class SinkRunner:
                 self._held.append(message)
 
     def _report(self, record: SinkRecord, error: Exception) -> None:
-        """For a task that finds one bad record, in the batch that it has or in an earlier one."""
+        """For a task that finds one bad record, in the current batch or in an earlier one."""
         place, offset = (record.original_topic, record.original_partition), record.original_offset
         message = next(
             (each for at, some in self._messages if at == place for each in some if each.offset() == offset),
@@ -273,7 +273,7 @@ class SinkRunner:
         self._flush_dead_letters()
 
     def _read_again(self, place: TopicPartition, offset: int) -> Message:
-        """A record of an earlier batch, for the dead letter queue: its bytes are not kept meanwhile."""
+        """A record of an earlier batch, for the dead-letter topic: its bytes were not kept."""
         from confluent_kafka import TopicPartition as KafkaTopicPartition
 
         consumer = make_consumer(
@@ -315,7 +315,7 @@ class SinkRunner:
         try:
             allowed = self._task.precommit(dict(self._done))
         except RetriableError as error:
-            self._commits.pause(error)  # with the next ones
+            self._commits.pause(error)  # retry with the next offsets
             return
         self._commits.succeeded()
         new = {
@@ -332,7 +332,7 @@ class SinkRunner:
             )
             self._committed |= new
         except KafkaException as error:
-            # The group is changing, or its coordinator is away: committed with the next ones.
+            # The group is rebalancing, or its coordinator is unavailable: committed with the next offsets.
             log.warning("%s-%d: offsets: %s", self._spec.connector, self._spec.task, error.args[0].str())
 
     def _flush_dead_letters(self) -> None:
@@ -353,14 +353,15 @@ class SinkRunner:
         for each in partitions:
             place = (each.topic, each.partition)
             if place in offsets:
-                # The group may be behind its store, for one if the last task died between the two commits.
+                # The group may be behind the stored offsets, for example if the last task died between the
+                # two commits.
                 each.offset = self._done[place] = offsets[place]
         consumer.assign(partitions)
-        # Resumed too: librdkafka keeps a partition paused that was revoked while it was.
+        # Also resume: librdkafka keeps a partition paused that was revoked while it was paused.
         self._pause_or_resume(partitions)
 
     def _open(self, places: list[TopicPartition]) -> Any:
-        """Until the task knows where to go on: a store with offsets may be away."""
+        """Retry until the task knows where to continue: a store with offsets may be unavailable."""
         backoff = Backoff(self._spec)
         while True:
             try:
@@ -375,7 +376,9 @@ class SinkRunner:
                     raise _Stopped from None
 
     def _check_end(self, place: TopicPartition, offset: int) -> None:
-        """A store that is ahead of its topic would take new records for those that it has."""
+        """If the stored offset is past the end of the topic, new records would be taken for those already
+        stored.
+        """
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as KafkaTopicPartition
 
@@ -397,7 +400,7 @@ class SinkRunner:
         self._closed([(each.topic, each.partition) for each in partitions])
 
     def _lost(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-        """Another member has them already: nothing may be committed."""
+        """Another member owns them already: nothing may be committed."""
         self._closed([(each.topic, each.partition) for each in partitions])
 
     def _closed(self, places: list[TopicPartition]) -> None:
@@ -419,10 +422,10 @@ class _Stopped(Exception):
 
 
 def by_partition(messages: list[Message]) -> list[tuple[TopicPartition, list[Message]]]:
-    """Neighbours of one partition together, in their order."""
+    """Consecutive messages of one partition together, in order."""
     places = [(each.topic() or "", each.partition() or 0) for each in messages]
     if places and places.count(places[0]) == len(places):
-        return [(places[0], messages)]  # the usual: the client takes one partition after the other
+        return [(places[0], messages)]  # the common case: the client returns one partition after the other
     pairs = groupby(zip(places, messages, strict=True), key=itemgetter(0))
     return [(place, [message for _, message in some]) for place, some in pairs]
 

@@ -1,9 +1,9 @@
-"""A source task: polls, converts, produces, and commits offsets once the records before them are durable.
+"""A source task: polls, converts, produces, and commits offsets when the records before them are durable.
 
 At least once by default: records are flushed, then offsets written. With exactly once (KIP-618) both are in
 one transaction, under a transactional id that belongs to the task, so that starting it fences an earlier run.
-A task that acknowledges records to its source has each batch committed before the next poll. A cluster that
-is away does not fail the task: it begins again with the offsets that are committed.
+If a task acknowledges records to its source, each batch is committed before the next poll. An unavailable
+cluster does not fail the task: it starts again from the committed offsets.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SourceRunner:
         self._conversion = Conversion(spec.worker, self._config, tolerance)
         self._exactly_once = spec.worker.exactly_once
         self._transaction_seconds = transaction_timeout_ms(spec.worker, self._config) / 1000
-        # What the source waits to acknowledge is committed with each poll.
+        # Records that the source waits to acknowledge are committed with each poll.
         interval = commit_interval(spec.worker, self._config, self._settings)
         self._interval = 0.0 if self._acknowledges else interval
         self._task: SourceTask | None = None
@@ -84,7 +84,7 @@ class SourceRunner:
             self._conversion.close()
 
     def _begin(self, backoff: Backoff) -> None:
-        """Fence earlier runs, forget what is not committed, and start from what is."""
+        """Fence earlier runs, discard uncommitted data, and start from the committed offsets."""
         spec = self._spec
         self._failures: list[Any] = []
         self._pending: dict[str, tuple[SourcePartition, SourceOffset]] = {}
@@ -101,7 +101,7 @@ class SourceRunner:
         if self._exactly_once:
             seconds = self._transaction_seconds
             _kafka(lambda: self._producer.init_transactions(seconds), "fencing earlier tasks")
-        # After the fence: whatever an earlier run committed is there, and it commits no more.
+        # After fencing: everything that an earlier run committed is visible, and it can commit no more.
         offsets = _kafka(lambda: read_offsets(spec.worker, spec.connector), "reading the offsets")
         task = self._task_class()
         task.show_progress = lambda progress: spec.channel.send("progress", progress=progress)
@@ -128,7 +128,7 @@ class SourceRunner:
             try:
                 records = task.poll()
             except RetriableError as error:
-                # What was read before is not held back, and no transaction stays open meanwhile.
+                # Do not delay the records already read, and leave no transaction open meanwhile.
                 self._commit(task)
                 self._producer.poll(0)
                 self._check()
@@ -142,7 +142,7 @@ class SourceRunner:
                 self._producer.poll(0)
                 self._check()
             elif time.monotonic() - begun < _IDLE_SECONDS:
-                spec.stopping.wait(_IDLE_SECONDS)  # a source that does not wait must not take a whole core
+                spec.stopping.wait(_IDLE_SECONDS)  # a source that does not block must not use a whole core
             now = time.monotonic()
             if now >= due or interval == 0:
                 self._commit(task)
@@ -170,7 +170,7 @@ class SourceRunner:
             encoded = encode(record)
             if encoded is not None:
                 produce(encoded)
-            # Most batches are of one partition: its offset is taken once, from the last record.
+            # Most batches have one source partition: its offset is taken once, from the last record.
             if record.source_partition is not partition:
                 if last is not None:
                     self._note(last)
@@ -312,7 +312,7 @@ class SourceRunner:
         _kafka(lambda: self._producer.commit_transaction(seconds), "committing a transaction")
 
     def _fail_transaction(self) -> None:
-        """It takes no more records; the commit says why."""
+        """It accepts no more records; the commit raises the reason."""
         self._check()
         self._end_transaction()
 
@@ -331,7 +331,7 @@ def _kafka(work: Callable[[], T], doing: str) -> T:
 
 
 def create_topic(spec: TaskSpec, topic: str, settings: NewTopicSettings, *, at_most: bool = False) -> None:
-    """Create a topic that is missing, so that a cluster without automatic creation serves as well."""
+    """Create a missing topic, so that a cluster without automatic creation works as well."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic

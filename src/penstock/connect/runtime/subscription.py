@@ -17,7 +17,7 @@ _AGE_MS = "300000"
 
 
 class Subscription:
-    """`seconds` is how often new topics are looked for."""
+    """`seconds` is the interval in which new topics are looked for."""
 
     def __init__(self, topics: Sequence[str], regex: str, seconds: float) -> None:
         self._named = list(topics)
@@ -27,7 +27,7 @@ class Subscription:
         self._due = 0.0
 
     def changed(self, existing: Callable[[], Iterable[str]], now: float) -> list[str] | None:
-        """The topics, if they are others than before. `existing` is asked when it is time to look."""
+        """The topics, if they have changed. `existing` is called when it is time to look."""
         found = self._named
         if self._regex is not None:
             if now < self._due:
@@ -38,7 +38,7 @@ class Subscription:
             if found:
                 self._due = now + self._seconds
         if not found or found == self._subscribed:
-            return None  # topics that are gone: the consumer waits for them
+            return None  # missing topics: the consumer waits for them
         self._subscribed = found
         return found
 

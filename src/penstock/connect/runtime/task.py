@@ -1,4 +1,4 @@
-"""What a task's process knows: who it is, what it is asked to do, and how it waits."""
+"""The context of a task's process: its identity, its requests, and how it waits."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ class TaskSpec:
             self.channel.send("running")
 
     def abandoned(self) -> bool:
-        """Whether the task was asked to stop so long ago that it gives up what it waits for."""
+        """Whether the task was asked to stop so long ago that it no longer waits."""
         return self.stopped_at is not None and time.monotonic() - self.stopped_at > _STOP_GRACE_SECONDS
 
 
 class Backoff:
-    """Between calls that raise RetriableError; the status shows the error until one succeeds."""
+    """The backoff between calls that raise RetriableError; the status shows the error until one succeeds."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
         self._failures = 0
 
     def pause(self, error: Exception) -> float:
-        """Report it; how long to wait."""
+        """Report the error; returns how long to wait."""
         trace = "".join(traceback.format_exception(error))
         self._spec.channel.send("retrying", trace=trace)
         pause: float = min(_LONGEST_PAUSE, 0.5 * 2**self._failures)

@@ -1,4 +1,4 @@
-"""Errors of single records: retried, then skipped or failed, logged, and kept in the dead letter queue."""
+"""Errors of single records: retried, then skipped or failed, logged, and written to the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADER = "__connect.errors."
 
 
 class Tolerance:
-    """One of a task. `stopping` ends waiting between tries."""
+    """The error tolerance of one task. `stopping` ends the wait between retries."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Tolerance:
         self.skipped = 0
 
     def retried(self, work: Callable[[], T], stage: str) -> T:
-        """The result, after as many tries as `errors.retry.timeout` allows; the error of the last one."""
+        """The result, after as many tries as `errors.retry.timeout` allows; raises the last error."""
         begun = time.monotonic()
         delay = _FIRST_DELAY
         while True:
@@ -64,7 +64,7 @@ class Tolerance:
                 delay *= 2
 
     def failed(self, error: Exception, stage: str, executor: str, origin: Origin | None, shown: Any) -> None:
-        """Skip a record, or raise: the task fails."""
+        """Skip a record, or raise so that the task fails."""
         if self._log:
             self._write_log(error, stage, executor, origin, shown)
         if origin is not None and self.keeps:
@@ -119,7 +119,7 @@ class Tolerance:
 
 
 def as_data_error(error: Exception, what: str) -> Exception:
-    """What a converter or a transform raised, in Connect's terms."""
+    """An error of a converter or a transform, as a DataError."""
     if isinstance(error, ConnectError):
         return error
     return DataError(f"{what}: {type(error).__name__}: {error}")

@@ -1,7 +1,8 @@
-"""Which settings a topic gets that a source connector creates (KIP-158). Pure.
+"""The settings of a topic that a source connector creates (KIP-158). Pure.
 
 `topic.creation.groups` names groups; each has patterns (`include`, `exclude`) and settings. A topic belongs
-to the first group whose patterns fit, else to `default`. What no group sets is the broker's default.
+to the first group whose patterns match, else to `default`. Settings that no group sets have the broker's
+default.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ class NewTopicSettings(NamedTuple):
 
 
 def settings_for(topic: str, config: Mapping[str, str]) -> NewTopicSettings:
-    """Of a topic that is to be created; `config` has no problems."""
+    """The settings of a topic to create; `config` was validated."""
     for group in split_list(config.get(GROUPS) or ""):
         own = prefixed(config, f"{_PREFIX}{group}.")
         if _matches(own.get(_INCLUDE), topic) and not _matches(own.get(_EXCLUDE), topic):
-            # What a group leaves out is that of the default group, as in Kafka.
+            # Settings that a group omits come from the default group, as in Kafka.
             return _settings(own, prefixed(config, f"{_PREFIX}{_DEFAULT}."))
     return _settings(prefixed(config, f"{_PREFIX}{_DEFAULT}."), {})
 
 
 def problems_of_groups(config: Mapping[str, str]) -> dict[str, list[str]]:
-    """What is wrong with the groups, by setting."""
+    """The problems of the groups, by setting."""
     found: dict[str, list[str]] = {}
     groups = split_list(config.get(GROUPS) or "")
     if _DEFAULT in groups:

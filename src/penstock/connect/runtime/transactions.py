@@ -1,7 +1,7 @@
-"""The transactions of exactly-once source tasks (KIP-618): their names, and when they are committed.
+"""The transactions of exactly-once source tasks (KIP-618): their ids, and when they are committed.
 
-A transaction that is open for `transaction.timeout.ms` is aborted by the cluster, so each is committed after
-half of that at the latest.
+The cluster aborts a transaction that is open for `transaction.timeout.ms`, so each is committed after half of
+that at the latest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INTERVAL = "transaction.boundary.interval.ms"
 
 
 def transactional_id(group: str, connector: str, task: int) -> str:
-    """Kafka Connect's name for it."""
+    """The id that Kafka Connect would use."""
     return f"{group}-{connector}-{task}"
 
 
@@ -34,7 +34,7 @@ def commit_interval(worker: WorkerSettings, config: Mapping[str, str], settings:
 
 
 def problems_of_interval(worker: WorkerSettings, config: Mapping[str, str]) -> dict[str, list[str]]:
-    """An interval that no transaction lasts, by the name of its setting."""
+    """An interval that is longer than a transaction may last, by the name of its setting."""
     given = config.get(_INTERVAL)
     if not worker.exactly_once or config.get("transaction.boundary") != "interval" or not given:
         return {}

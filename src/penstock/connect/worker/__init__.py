@@ -1,1 +1,1 @@
-"""The worker's own process: state in topics, assignment of work, processes of tasks. No plugin code."""
+"""The worker's own process: state in topics, assignment of work, child processes. No plugin code."""

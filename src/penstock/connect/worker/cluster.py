@@ -1,4 +1,6 @@
-"""Who may change the configuration: the leader of a group, through the config topic, or a single worker."""
+"""Who may change the configuration: the leader of a group, through the config topic, or a standalone
+worker.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ class Cluster(Protocol):
     def leader(self) -> Identity | None: ...
 
     async def known(self, deadline: float) -> bool:
-        """Until this worker may change things or knows who does; False when the deadline passes first."""
+        """Wait until this worker may make changes or knows the leader. Returns False if the deadline passes
+        first.
+        """
         ...
 
     async def change(self, plan: Plan) -> int:
-        """Write what `plan` makes of the state; the offset. NoLongerLeader if this worker does not lead."""
+        """Write the records that `plan` derives from the state. Returns the offset. Raises NoLongerLeader on
+        a worker that is not the leader.
+        """
         ...
 
     async def applied(self, offset: int, timeout: float) -> None: ...
@@ -64,7 +70,7 @@ class Distributed:
 
 
 class Alone:
-    """A standalone worker: its configuration lives as long as it does, as with Kafka Connect's."""
+    """A standalone worker: its configuration lives only in memory, as in Kafka Connect."""
 
     def __init__(self, state: ConfigState, identity: Identity) -> None:
         self._state = state

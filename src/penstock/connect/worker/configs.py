@@ -28,7 +28,7 @@ _TASK = re.compile(r"task-(.+)-(\d+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is assigned to a worker: a connector (task -1) or one of its tasks."""
+    """A unit of work that is assigned to a worker: a connector (task -1) or one of its tasks."""
 
     connector: str
     task: int = -1
@@ -47,16 +47,16 @@ class ConnectorState:
     target: str = STARTED
     tasks: tuple[Mapping[str, str], ...] = ()
     generation: int = 0
-    """The offset of its last configuration: what runs with an older one is restarted."""
+    """The offset of its latest configuration: a process with an older one is restarted."""
     tasks_generation: int = 0
     divided: int = -1
-    """The generation for which its tasks were made; until it is the current one they are old."""
+    """The generation for which its tasks were created; until it is the current one they are outdated."""
     task_count: int = 0
-    """Of the last set of tasks that was fenced."""
+    """The generation of the last set of tasks that was fenced."""
 
     @property
     def most_tasks(self) -> int:
-        """How many may have transactions."""
+        """The highest number of tasks that may have transactions."""
         return max(self.task_count, len(self.tasks))
 
 
@@ -76,17 +76,17 @@ class ConfigState:
     connectors: dict[str, ConnectorState] = field(default_factory=dict)
     assignment: dict[Unit, str] = field(default_factory=dict)
     session_key: bytes | None = None
-    """With what workers sign what they send to each other (KIP-507)."""
+    """The key with which workers sign requests to each other (KIP-507)."""
     leader: str | None = None
     """The worker that wrote the key."""
     on_change: Callable[[], None] = lambda: None
     on_restart: Callable[[Restart], None] = lambda restart: None
     on_logger: Callable[[str, str], None] = lambda name, level: None
-    """A level for all workers that run now (KIP-976): those that start later begin with their own."""
+    """A level for all running workers (KIP-976): workers that start later use their own."""
     _targets: dict[str, str] = field(default_factory=dict)
     _tasks: dict[str, dict[int, Mapping[str, str]]] = field(default_factory=dict)
     _task_counts: dict[str, int] = field(default_factory=dict)
-    """Also of connectors that are gone: a task that hangs may outlive them."""
+    """Also for deleted connectors: a task that hangs may outlive them."""
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int, timestamp: int | None) -> None:
         self.offset = offset
@@ -94,7 +94,7 @@ class ConfigState:
             name = (key or b"").decode()
             content = None if value is None else json.loads(value)
         except ValueError:
-            return  # nobody's record
+            return  # a record of another program
         if content is not None and not isinstance(content, dict):
             return
         self._apply(name, content, offset)
@@ -164,7 +164,7 @@ class ConfigState:
             )
 
     def preview(self, records: Sequence[Record]) -> ConfigState:
-        """What the state would be with these records."""
+        """The state after these records."""
         ahead = ConfigState(
             self.offset,
             dict(self.connectors),
@@ -178,7 +178,7 @@ class ConfigState:
         return ahead
 
     def units(self) -> list[Unit]:
-        """All that is to run now. Of a stopped connector nothing does."""
+        """Everything that should run now. A stopped connector has no units."""
         found = []
         for name, each in sorted(self.connectors.items()):
             if each.target == STOPPED:
@@ -207,7 +207,7 @@ def connector_record(name: str, config: Mapping[str, str]) -> Record:
 
 
 def target_record(name: str, target: str) -> Record:
-    # An older Kafka Connect knows no STOPPED, and reads `state` alone.
+    # An older Kafka Connect does not know STOPPED, and only reads `state`.
     old = PAUSED if target == STOPPED else target
     return _record(f"target-state-{name}", {"state": old, "state.v2": target})
 
@@ -220,7 +220,7 @@ def task_records(name: str, tasks: Sequence[Mapping[str, str]]) -> list[Record]:
 
 
 def removal_records(name: str, tasks: int) -> list[Record]:
-    """The task count stays, as in Kafka Connect: a new connector of the name fences so many tasks."""
+    """The task count stays, as in Kafka Connect: a new connector of that name fences this many tasks."""
     gone = [_record(f"task-{name}-{number}", None) for number in range(tasks)]
     keys = (f"connector-{name}", f"target-state-{name}", f"commit-{name}")
     return [*(_record(key, None) for key in keys), *gone]
@@ -242,7 +242,7 @@ def task_count_record(name: str, count: int) -> Record:
 
 
 def session_key_record(key: bytes, now_ms: int, leader: str) -> Record:
-    """As Kafka Connect's; it does not know `leader`, the URL of the worker that writes it."""
+    """Kafka Connect's format plus `leader`, the URL of the worker that writes it."""
     value = {
         "key": base64.b64encode(key).decode(),
         "algorithm": "HmacSHA256",
@@ -275,9 +275,9 @@ def read_assignment(content: Mapping[str, Any]) -> dict[Unit, str]:
 
 
 def assign(units: Iterable[Unit], workers: Iterable[str], before: Mapping[Unit, str]) -> dict[Unit, str]:
-    """Who runs what: each stays where it is, unless its worker is gone or has more than its share.
+    """The assignment: each unit stays where it is, unless its worker is gone or has more than its share.
 
-    Connectors and tasks are shared out separately: a connector's own process is short, a task's is not.
+    Connectors and tasks are balanced separately: a connector's process is short-lived, a task's is not.
     """
     members = sorted(set(workers))
     if not members:
@@ -295,7 +295,7 @@ def assign(units: Iterable[Unit], workers: Iterable[str], before: Mapping[Unit, 
                 held[home].append(unit)
             else:
                 homeless.append(unit)
-        # The fullest ones keep the units that do not divide evenly: fewest moves.
+        # The fullest workers keep the remainder of the division: fewest moves.
         order = sorted(members, key=lambda worker: (-len(held[worker]), worker))
         quota = {worker: least + (at < extra) for at, worker in enumerate(order)}
         for worker in members:

@@ -1,8 +1,8 @@
-"""What a worker does: runs the units that are assigned to it, and, as the leader, changes and assigns.
+"""Runs the units assigned to this worker and, as the leader, changes and assigns them.
 
-The desired state is the config topic's, replayed into `ConfigState`; `reconcile` starts, stops and pauses
-processes until it is reached. A unit that another worker still runs is started when that one has reported its
-end, or has left the group.
+The desired state is in the config topic, replayed into `ConfigState`; `reconcile` starts, stops and pauses
+processes until it is reached. A unit that another worker still runs is started when that worker has reported
+its end, or has left the group.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _HANDOVER_SECONDS = 15.0
 _AGAIN_SECONDS = 0.5
-# That no code of the worker logs under: connectors have their own, in other processes.
+# Names that no code of the worker logs under: connectors have their own, in other processes.
 _MOST_LOGGERS = 1000
 
 
@@ -81,16 +81,16 @@ class Herder:
         statuses.on_change = self._status_changed.set
 
     def start(self) -> None:
-        """After the topics were read."""
+        """Call it after the topics were read."""
         self.configs.on_logger = self._logger_of_all
         self._loop_task = asyncio.get_running_loop().create_task(self._run())
 
     async def is_member(self) -> bool:
-        """Whether this worker is in its group, and takes requests."""
+        """Whether this worker is in its group, and accepts requests."""
         return self.members is not None
 
     def members_are(self, members: frozenset[str] | None) -> None:
-        """What the group says: all workers by id; None if this one is not a member (any more)."""
+        """The group's members: all workers by id; None if this worker is not a member (any more)."""
         self.members = members
         self.generation += 1
         log.info("workers in the group: %s", "none" if members is None else ", ".join(sorted(members)))
@@ -115,7 +115,7 @@ class Herder:
     # As the leader
 
     async def change(self, plan: Callable[[], list[Record]]) -> int:
-        """Write records, and with them who runs what from then on."""
+        """Write records together with the assignment that results from them."""
 
         def whole() -> list[Record]:
             records = plan()
@@ -130,14 +130,14 @@ class Herder:
         return await self.cluster.change(whole)
 
     def _give_up_dead(self) -> None:
-        """A worker that is gone does not report the end of what it ran."""
+        """A worker that is gone does not report the end of its units."""
         assert self.members is not None
         for unit, status in list(self.statuses.by_unit.items()):
             if status.worker and status.worker not in self.members and status.state in states.ALIVE:
                 self.statuses.put(unit, Status(states.UNASSIGNED, status.worker, self.generation))
 
     async def put_tasks(self, name: str, tasks: Sequence[Mapping[str, str]]) -> int:
-        """A connector has divided its work. Nothing is written where nothing changed."""
+        """A connector has divided its work. Writes nothing if nothing changed."""
         known = self.configs.connectors.get(name)
         if self.exactly_once and known is not None and known.most_tasks and self._changes(name, tasks):
             await self.scout.ask("fence", connector=name, tasks=known.most_tasks, config=dict(known.config))
@@ -173,7 +173,7 @@ class Herder:
             self.runners[unit].pause(known.target == PAUSED)
 
     def _wanted(self) -> dict[Unit, int]:
-        """What this worker is to run, with the generation of its configuration."""
+        """The units of this worker, with the generation of their configuration."""
         if self.members is None:
             return {}
         wanted = {}
@@ -209,7 +209,7 @@ class Herder:
         )
 
     async def _handed_over(self, unit: Unit) -> None:
-        """Until no other worker of the group runs it."""
+        """Wait until no other worker of the group runs the unit."""
         deadline = asyncio.get_running_loop().time() + _HANDOVER_SECONDS
         while True:
             status = self.statuses.by_unit.get(unit)
@@ -287,7 +287,9 @@ class Herder:
                 runner.restart()
 
     def set_logger(self, name: str, level: str) -> list[str]:
-        """Of this worker, its connectors and tasks: the loggers that change. UnknownLevel, UnknownLogger"""
+        """Set a level for this worker, its connectors and tasks. Returns the changed loggers. Raises
+        UnknownLevel, UnknownLogger.
+        """
         changed = self.loggers.set(name, level)
         for runner in self.runners.values():
             runner.set_log_levels(self.loggers.for_others())
@@ -306,7 +308,7 @@ class Herder:
         return task
 
     async def close(self) -> None:
-        """Stop everything, and say so: another worker need not wait for it."""
+        """Stop everything and report it, so that another worker need not wait."""
         if self._loop_task is not None:
             self._loop_task.cancel()
         runners, self.runners = dict(self.runners), {}
@@ -317,7 +319,7 @@ class Herder:
 
 
 def chooses(restart: Restart, unit: Unit, state: str) -> bool:
-    """Whether a unit in this state is to be restarted."""
+    """Whether a unit in this state should be restarted."""
     if unit.connector != restart.connector:
         return False
     if restart.task is not None:

@@ -61,7 +61,7 @@ def run(
     announce: Announce | None = None,
     parent: int | None = None,
 ) -> int:
-    """Run a worker until SIGTERM or SIGINT, or until `parent`, a pipe, is closed; the exit code."""
+    """Run a worker until SIGTERM or SIGINT, or until `parent`, a pipe, is closed. Returns the exit code."""
     set_up_logging("httpx")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_Worker(options).serve(ready_file, announce or (lambda ready: None), parent))
@@ -135,7 +135,7 @@ class _Worker:
                 if self._store is not None and self._store.failed.done() and not stopping.is_set():
                     self._failures.append(str(self._store.failed.exception()))
                 waiting.cancel()
-                # Tasks first: their offsets are committed and their end reported before others take over.
+                # Tasks first: their offsets are committed and their end is reported before others take over.
                 await herder.close()
                 await self._leave(3.0)
                 server.should_exit = True
@@ -259,7 +259,7 @@ class _Worker:
             on_members=lambda members: soon(loop, self._members, herder, members),
         )
         leadership.on_deposed = elector.rejoin
-        # The group is joined while the topics are read: a leader reads to the end again anyway.
+        # The group is joined while the topics are read: a new leader reads to the end again anyway.
         elector.start()
         await asyncio.gather(
             self._store.load(options.start_timeout), self._status_topic.start(options.start_timeout)
@@ -268,7 +268,7 @@ class _Worker:
         self._renewing = loop.create_task(self._renew_key())
 
     async def _first_write(self) -> None:
-        """A new leader's key: workers that have left the group know the old one."""
+        """A new leader writes a new key: workers that have left the group know the old one."""
         assert self._store is not None
         await self._store.write([self._new_key()], self._options.write_timeout)
 
@@ -293,7 +293,7 @@ class _Worker:
         self._stopping.set()
 
     async def _submit(self, name: str, tasks: list[dict[str, str]]) -> bool:
-        """Hand a connector's tasks to the leader; whether it took them."""
+        """Send a connector's tasks to the leader. Returns whether it accepted them."""
         try:
             if self._cluster.leads:
                 await self._herder.put_tasks(name, tasks)

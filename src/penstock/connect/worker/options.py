@@ -1,4 +1,4 @@
-"""The worker's own settings, by Kafka Connect's names; others are for plugins and clients."""
+"""The worker's own settings, with Kafka Connect's names; other settings are for plugins and clients."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a worker runs; `client` are librdkafka's settings, `bootstrap.servers` among them."""
+    """The options of a worker; `client` are librdkafka's settings, including `bootstrap.servers`."""
 
     client: Mapping[str, str]
     properties: Mapping[str, str] = field(default_factory=dict)
     standalone: bool = False
     connectors: tuple[Mapping[str, str], ...] = ()
-    """Standalone: what to run from the start."""
+    """Standalone: the connectors to run from the start."""
     host: str = "127.0.0.1"
     port: int = 8083
     advertised_url: str | None = None
@@ -137,7 +137,7 @@ class Options:
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_ca: str | None = None
-    """Whom to trust as the leader, where the workers speak TLS."""
+    """The certificates to trust for the leader, if the workers use TLS."""
     start_timeout: float = 60.0
     write_timeout: float = 10.0
     leader_wait: float = 30.0

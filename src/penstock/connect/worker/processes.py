@@ -1,4 +1,4 @@
-"""Processes of connectors and tasks, as the worker sees them: started, watched, started again, stopped."""
+"""Child processes of connectors and tasks: starting, watching, restarting and stopping them."""
 
 from __future__ import annotations
 
@@ -50,13 +50,11 @@ class ChildProcess:
 
     def send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(
-            OSError, RuntimeError
-        ):  # it is gone: its end is noticed where events are read
+        with contextlib.suppress(OSError, RuntimeError):  # it is gone: the reader of events notices its end
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
     async def event(self) -> dict[str, Any] | None:
-        """The next one; None at the end."""
+        """The next event; None at the end."""
         assert self._process.stdout is not None
         try:
             line = await self._process.stdout.readline()
@@ -67,7 +65,7 @@ class ChildProcess:
         try:
             event: dict[str, Any] = json.loads(line)
         except ValueError:
-            return None  # cut off by its end
+            return None  # cut off when the process ended
         return event
 
     async def wait(self) -> int:
@@ -79,7 +77,9 @@ class ChildProcess:
 
 
 class Runner:
-    """Keeps one unit running until it is stopped, through failures, with backoff up to a limit."""
+    """Keeps one unit running until it is stopped, and restarts it after failures, with backoff up to a
+    limit.
+    """
 
     def __init__(
         self,
@@ -125,13 +125,13 @@ class Runner:
             self._child.send({"do": "log_levels", "levels": levels})
 
     def restart(self) -> None:
-        """Also one that has failed for good."""
+        """Also restarts a unit that has failed permanently."""
         self._again.set()
         if self._child is not None:
             self._child.send({"do": "stop"})
 
     async def stop(self, state: str | None) -> None:
-        """End it; `state` is reported when it has ended."""
+        """Stop it; `state` is reported when it has ended."""
         self._stopping.set()
         self._again.set()
         if self._child is not None:
@@ -184,7 +184,7 @@ class Runner:
                     await self._again.wait()
 
     async def _once(self) -> str | None:
-        """One life of the process: the trace of what ended it, None for an end that is right."""
+        """Run the process once. Returns the trace of its error, None for a normal end."""
         try:
             child = self._child = await ChildProcess.start(self._message)
         except OSError as error:
@@ -237,11 +237,13 @@ def _last_line(trace: str) -> str:
 
 
 class ScoutFailed(Exception):
-    """The scout did not answer, or plugin code failed there."""
+    """The scout did not respond, or plugin code failed in it."""
 
 
 class Scout:
-    """The process that knows plugins; started when it is first asked, and again when it does not answer."""
+    """The process that loads plugins; started at the first request, and restarted when it does not
+    respond.
+    """
 
     def __init__(self, message: dict[str, Any], timeout: float) -> None:
         self._message = message
@@ -253,7 +255,7 @@ class Scout:
         self._reader: asyncio.Task[None] | None = None
 
     async def ask(self, what: str, **details: Any) -> dict[str, Any]:
-        """The answer's `result`, `unknown_plugin`, `refused` or `failed`."""
+        """Returns the response's `result`, `unknown_plugin`, `refused` or `failed`."""
         async with self._starting:
             if self._child is None:
                 self._child = await ChildProcess.start(self._message)
@@ -266,7 +268,7 @@ class Scout:
         try:
             return await asyncio.wait_for(answer, self._timeout)
         except TimeoutError:
-            child.kill()  # whoever else asked meanwhile gets an error, and may ask again
+            child.kill()  # other pending requests fail, and may be repeated
             raise ScoutFailed(f"plugin code did not answer {what} in {self._timeout:g} s") from None
         finally:
             self._asked.pop(number, None)

@@ -1,6 +1,7 @@
-"""The status topic: what each connector and task does, where, and with which error; and the topics they used.
+"""The status topic: state, worker and error of each connector and task, and the topics that they used.
 
-Every worker writes what it runs itself and reads what all write. The records are Kafka Connect's.
+Every worker writes the status of its own units and reads those of all. The records have Kafka Connect's
+format.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Status:
     trace: str | None = None
     version: str | None = None
     progress: Mapping[str, Any] | None = None
-    """What the task shows, such as how far a snapshot is; Kafka Connect has no such field."""
+    """Progress of the task, such as that of a snapshot; Kafka Connect has no such field."""
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {"state": self.state, "worker_id": self.worker}
@@ -50,12 +51,12 @@ class Status:
 
 
 class Statuses:
-    """What is known, by unit. For the event loop; `write` is how it changes."""
+    """All known statuses, by unit. For the event loop; change them with `write`."""
 
     def __init__(self) -> None:
         self.by_unit: dict[Unit, Status] = {}
         self.topics: dict[str, dict[str, int]] = {}
-        """By connector: topic and the task that used it first."""
+        """By connector: each topic, and the task that used it first."""
         self.on_change: Callable[[], None] = lambda: None
         self._write: Callable[[str, str | None], None] = lambda key, value: None
 
@@ -98,7 +99,7 @@ class Statuses:
             self._write(_topic_key(connector, topic), None)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """A record of the topic."""
+        """Apply a record of the topic."""
         try:
             text = (key or b"").decode()
             content = None if value is None else json.loads(value)
@@ -146,7 +147,7 @@ def _unit_of(key: str) -> Unit | None:
 
 
 class StatusTopic:
-    """Reads the topic into `statuses` for as long as the worker runs, and writes what they get."""
+    """Reads the topic into `statuses` for as long as the worker runs, and writes changes."""
 
     def __init__(self, client: dict[str, str], topic: str, statuses: Statuses) -> None:
         self._client = client

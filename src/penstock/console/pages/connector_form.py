@@ -1,4 +1,4 @@
-"""A form for a new connector: the settings that its plugin reports, with the errors of a validation."""
+"""The form for a new connector: the settings that its plugin reports, with validation errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.console.viewer import Viewer
 from penstock.web.access import Role
 
 NEEDED = Role.ADMIN
-"""As at the worker, where the console may be an administrator: settings name code, files and secrets."""
+"""As on the worker, for which the console may be an administrator: settings name code, files and secrets."""
 _OF_THE_FORM = ("name", "connector.class")
 
 

@@ -1,4 +1,6 @@
-"""Connectors: the list, and one with its tasks and their errors; pause, resume, restart, create, delete."""
+"""Connectors: the list, and one connector with its tasks and errors; pause, resume, restart, create,
+delete.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group: members, what is assigned to them, lag in records and in seconds with its curve, and a reset."""
+"""A group: members, their assignment, lag in records and seconds with a chart, and resetting offsets."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _member_rows(group: Group) -> list[dict[str, Any]]:
 
 
 def _reset(site: Site, viewer: Viewer, group: str) -> ui.dialog:
-    """Two steps: a preview of every offset, then the button that carries it out."""
+    """Two steps: a preview of every offset, then a button that applies it."""
     planned: list[Move] = []
     with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 800px"):
         ui.label("Reset offsets").classes("text-lg font-bold")
@@ -196,7 +196,7 @@ def _reset(site: Site, viewer: Viewer, group: str) -> ui.dialog:
             ui.button("Preview", on_click=preview).props("outline no-caps")
             move = ui.button("Move offsets", on_click=carry_out).props("color=negative no-caps")
             move.disable()
-        for each in (kind, value, topic):  # what was previewed is what is carried out
+        for each in (kind, value, topic):  # exactly the previewed change is applied
             each.on_value_change(move.disable)
     return dialog
 

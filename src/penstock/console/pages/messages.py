@@ -1,4 +1,4 @@
-"""The messages of a topic: from a place on, the newest, live, or found by a search; produce and export."""
+"""The messages of a topic: from a position, the newest, live, or found by a search; produce and export."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _COLUMNS = (
     ("key", "Key", False),
     ("value", "Value", False),
 )
-# A row is no button for a keyboard or a screen reader.
+# A table row is not a button for a keyboard or a screen reader.
 _OPEN = """<q-td :props="props" auto-width><q-btn flat dense round size="sm" icon="open_in_full"
   :aria-label="'Open message ' + props.value" @click.stop="$parent.$emit('open', props.value)" /></q-td>"""
 
@@ -65,7 +65,9 @@ def messages_tab(site: Site, viewer: Viewer, topic: str, query: Query) -> None:
 
 
 class MessagesTab:
-    """Of one person's page. It reads one thing at a time; a new read, or leaving the page, ends the last."""
+    """The tab on one user's page. It reads one thing at a time; a new read, or leaving the page, ends the
+    last one.
+    """
 
     def __init__(self, site: Site, viewer: Viewer, topic: str, query: Query) -> None:
         self._site, self._viewer, self._topic = site, viewer, topic
@@ -207,7 +209,7 @@ class MessagesTab:
 
     async def _searched(self, query: Query, turn: int) -> list[Message] | None:
         site = self._site
-        matcher(query.kind, query.search)  # what is wrong with it is said before a process starts
+        matcher(query.kind, query.search)  # report a wrong search before a process starts
         self._search = search = await read(
             Search,
             site.cluster.bootstrap,
@@ -236,14 +238,14 @@ class MessagesTab:
         return None
 
     def _cancelled(self) -> None:
-        """What was found until now stays."""
+        """The messages found so far stay."""
         if self._reading is not None:
             self._reading.requested = True
         else:
             self.stop()
 
     def stop(self) -> None:
-        """End what is being read; what is shown stays."""
+        """Stop reading; the messages shown stay."""
         self._turn += 1
         if self._search is not None:
             search, self._search = self._search, None
@@ -281,7 +283,7 @@ class MessagesTab:
                 self._show(within([*messages, *self._shown], query.limit))
 
         def deliver(found: list[Message]) -> None:
-            # A page that is slower than the topic holds up the reader: what was read does not pile up.
+            # A page that is slower than the topic slows the reader down, so that messages do not pile up.
             asyncio.run_coroutine_threadsafe(show(found), loop).result()
 
         def run() -> None:

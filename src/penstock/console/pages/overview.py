@@ -1,4 +1,4 @@
-"""Overview: brokers, health, rates, the slowest groups and what failed. Live."""
+"""Overview: brokers, health, rates, the slowest groups and failures. Live."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def register(site: Site) -> None:
 
 
 def _values(sample: Sample, records: float | None) -> list[tuple[str, str]]:
-    """Of _TILES, in its order."""
+    """Values for _TILES, in its order."""
     offline, behind = len(sample.offline), len(sample.under_replicated)
     partitions = sum(len(info.partitions) for info in sample.topics.values())
     own = sum(not name.startswith("__") for name in sample.topics)
@@ -110,7 +110,7 @@ def _trouble(sample: Sample, failed: list[str]) -> list[Row]:
 
 
 def _brokers(sample: Sample) -> list[tuple[str, bool, int]]:
-    """Of each broker: its address, whether it is the controller, and how many partitions it leads."""
+    """For each broker: its address, whether it is the controller, and how many partitions it leads."""
     led = Counter(partition.leader for info in sample.topics.values() for partition in info.partitions)
     return [
         (f"{broker}: {address}", broker == sample.controller, led[broker])

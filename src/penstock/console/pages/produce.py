@@ -1,4 +1,4 @@
-"""Producing one message."""
+"""The dialog to produce one message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.web.access import Role
 def produce_dialog(
     site: Site, viewer: Viewer, topic: str, after: Callable[[], Awaitable[object]]
 ) -> ui.dialog:
-    """`after` is called when a message was written."""
+    """`after` is called when the message has been written."""
     needed = Role.ADMIN if is_of_servers(topic) else Role.WRITE
     with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 700px"):
         ui.label(f"Produce to {topic}").classes("text-lg font-bold break-all")

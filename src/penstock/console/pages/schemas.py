@@ -1,4 +1,4 @@
-"""Schemas: the subjects of the registry; a subject with its versions, their difference and registering."""
+"""Schemas: the subjects of the registry; a subject with its versions, their differences, and registration."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _difference(lines: list[str]) -> None:
 
 
 def _registration(site: Site, viewer: Viewer, subject: str) -> ui.dialog:
-    """The check first: the button to register works when the registry would accept the schema."""
+    """Check first: the register button is enabled if the registry would accept the schema."""
     with ui.dialog() as dialog, ui.card().classes("w-full").style("max-width: 800px"):
         ui.label("Register a schema").classes("text-lg font-bold")
         name = ui.input("Subject", value=subject).props("outlined dense").classes("w-full")

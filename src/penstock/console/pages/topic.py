@@ -1,4 +1,4 @@
-"""A topic: its messages, partitions and settings, and what can be done with it."""
+"""A topic: its messages, partitions and settings, and the actions on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a topic, each with its documentation, and changing them."""
+"""The settings of a topic with their documentation, and changing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: the list, and creating one."""
+"""Topics: the list, and creating a topic."""
 
 from __future__ import annotations
 

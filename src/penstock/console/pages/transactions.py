@@ -1,4 +1,4 @@
-"""Transactions: those that hang, the list of all, and one with its partitions; and ending them."""
+"""Transactions: hanging ones, the list of all, one with its partitions, and ending them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _row(row: reads.TransactionRow) -> dict[str, Any]:
 
 
 def _hanging(site: Site, viewer: Viewer) -> None:
-    """It asks every partition, so it looks when the page opens, and when somebody asks for it."""
+    """Asks every partition, so it runs only when the page opens or when the user asks for it."""
     with ui.element("div").classes("card w-full"):
         with ui.row().classes("w-full items-center gap-2"):
             ui.label("Hanging transactions").classes("font-bold")

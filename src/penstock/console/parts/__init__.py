@@ -1,1 +1,1 @@
-"""What pages are made of: the frame, tables, dialogs, actions with their rights."""
+"""Shared components of pages: the frame, tables, dialogs, actions with permission checks."""

@@ -1,4 +1,6 @@
-"""How pages do things: in a thread, with failures as a message, and rights checked on every action."""
+"""How pages execute actions: in a thread, with errors shown as a message, and permissions checked every
+time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ T = TypeVar("T")
 
 
 def message_of(error: BaseException) -> str | None:
-    """The line for people; None for what is a fault of the console."""
+    """The message for the user; None if it is a bug of the console."""
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, kafka_exception()):
@@ -33,12 +35,12 @@ def message_of(error: BaseException) -> str | None:
 
 
 async def read(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """The result of a read, which blocks, in a thread."""
+    """Run a blocking read in a thread and return its result."""
     return await in_pool(function, *arguments, **named)
 
 
 def sentence_of(error: BaseException) -> str:
-    """What a page shows instead of what it could not read. A fault of the console is logged."""
+    """The text that a page shows instead of data that it could not read. Bugs of the console are logged."""
     text = message_of(error)
     if text is None:
         log.exception("a page failed", exc_info=error)
@@ -56,7 +58,7 @@ def show_failure(error: BaseException) -> None:
 async def attempt(
     viewer: Viewer, role: Role, action: str, function: Callable[[], object], done: str = ""
 ) -> bool:
-    """Carry out an action where the role allows it, and report the result; whether it was done."""
+    """Carry out an action if the role allows it, and report the result. Returns whether it succeeded."""
     try:
         viewer.require(role, action)
         await in_pool(function)
@@ -79,5 +81,5 @@ def complain(error: BaseException, action: str) -> None:
 
 
 def soon(function: Callable[[], Awaitable[object]]) -> None:
-    """Fill in what takes time when the page is shown: a browser does not wait for the cluster."""
+    """Fill in slow parts when the page is shown, so that the browser does not wait for the cluster."""
     ui.timer(0.0, function, once=True)

@@ -1,4 +1,4 @@
-"""Curves over time. Names are drawn as text, never as HTML."""
+"""Line charts over time. Names are drawn as text, never as HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dialogs: dangerous actions ask for the name of what they change."""
+"""Dialogs: dangerous actions require typing the name of what they change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nicegui import ui
 def confirm_by_name(
     title: str, warning: str, name: str, verb: str, act: Callable[[], Awaitable[object]]
 ) -> ui.dialog:
-    """A dialog whose button works when `name` is typed; `act` checks the rights itself."""
+    """A dialog whose button is enabled when `name` has been typed; `act` checks the permissions itself."""
     with ui.dialog() as dialog, ui.card().classes("w-full"):
         ui.label(title).classes("text-lg font-bold")
         ui.label(warning)

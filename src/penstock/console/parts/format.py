@@ -1,4 +1,4 @@
-"""Numbers and times as the pages show them."""
+"""Formats numbers and times for pages."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def seconds(number: float | None) -> str:
 
 
 def link(page: str, **query: str) -> str:
-    """A page of this site and its query; whatever the values hold, they stay values."""
+    """The URL of a page of this site with query parameters; values are always escaped."""
     given = {name: value for name, value in query.items() if value}
     return f"{page}?{urlencode(given)}" if given else page

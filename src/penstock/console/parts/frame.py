@@ -1,4 +1,4 @@
-"""The frame of every page: navigation, cluster, theme, login, and the command that shows the same."""
+"""The frame of every page: navigation, cluster, theme, login, and the equivalent command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAVIGATION = (
     ("Transactions", "/transactions", "swap_horiz"),
 )
 CHECK_SECONDS = 2.0
-"""How often an open page looks whether its session lasts."""
+"""How often an open page checks whether its session is still valid."""
 _LOGIN = "/login"
 _THEME_COOKIE = "penstock_theme"
 
@@ -70,7 +70,7 @@ def frame(
                 )
 
         def switch() -> None:
-            # From "as the system" the first click goes to dark.
+            # From "as the system" the first click switches to dark.
             dark.value = not dark.value
             word = "dark" if dark.value else "light"
             ui.run_javascript(
@@ -93,19 +93,19 @@ def frame(
 
 
 async def _leave_when_over(viewer: Viewer) -> None:
-    """A page that is open when its session ends goes to the login, and gets no more data."""
+    """An open page whose session has ended goes to the login, and gets no more data."""
     if viewer.lasts():
         return
     client = ui.context.client
     try:
         await client.run_javascript(f"window.location.replace('{_LOGIN}')")
     except TimeoutError:
-        pass  # what runs in the browser does not decide whether the page ends
+        pass  # the page ends whatever runs in the browser
     client.delete()
 
 
 def command_line(command: str) -> None:
-    """The command that shows the same, to copy."""
+    """The command that shows the same data, to copy."""
     with ui.row().classes("command w-full items-center no-wrap gap-2"):
         ui.icon("terminal", size="18px").classes("muted")
         ui.label(command).classes("mono break-all command-text")

@@ -1,13 +1,13 @@
-"""Keys that every page knows: `/` goes to its search, `g t` to the topics, `g g` to the groups."""
+"""Keyboard shortcuts of every page: `/` focuses its search, `g t` opens the topics, `g g` the groups."""
 
 from __future__ import annotations
 
 from nicegui import ui
 
 SEARCH = "app-search"
-"""The class of the field that `/` goes to."""
+"""The class of the field that `/` focuses."""
 _PAGES = {"o": "/", "t": "/topics", "g": "/groups", "s": "/schemas", "c": "/connectors", "x": "/transactions"}
-# In the browser: a key that went to the server and back would come late. Not while somebody types.
+# In the browser: a key that went through the server would be slow. Ignored while the user types text.
 _SCRIPT = """<script>(function () {
   const pages = PAGES;
   let after_g = 0;

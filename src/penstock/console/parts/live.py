@@ -1,4 +1,4 @@
-"""Cards that are shown again and again: what did not change stays, and with it the focus of a keyboard."""
+"""Cards that refresh: parts that did not change stay, and keep the keyboard focus."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from nicegui import ui
 
 
 class Redrawn:
-    """An area that is drawn again only when what it shows is not what it showed."""
+    """An area that is redrawn only if its data has changed."""
 
     def __init__(self, area: ui.element) -> None:
         self._area = area
         self._shown: object = None
 
     def show(self, what: object, draw: Callable[[], None]) -> None:
-        """`what` compares by value; `draw` makes the elements for it."""
+        """`what` is compared by value; `draw` creates the elements for it."""
         if what == self._shown:
             return
         self._shown = what
@@ -33,7 +33,7 @@ class Row:
 
 
 class LinkList:
-    """Links with a detail beside each; only the details change while the links are the same."""
+    """Links with a detail next to each; only the details change while the links are the same."""
 
     def __init__(self, title: str, nothing: str) -> None:
         with ui.element("div").classes("card"):
@@ -60,10 +60,10 @@ class LinkList:
 
 
 class Tiles:
-    """Numbers with a name, some of which lead to a page."""
+    """Numbers with a name, some of which link to a page."""
 
     def __init__(self, tiles: Sequence[tuple[str, str]]) -> None:
-        """Their names and targets ("" for none)."""
+        """Their names and link targets ("" for none)."""
         self._values: list[ui.link | ui.label] = []
         with ui.element("div").classes("tiles numbers"):
             for name, target in tiles:

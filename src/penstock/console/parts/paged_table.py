@@ -1,4 +1,4 @@
-"""A table that the server filters, sorts and cuts into pages, so that it is quick with thousands of rows."""
+"""A table that the server filters, sorts and paginates, so that it is fast with thousands of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING = "Nothing found."
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the table asks for."""
+    """The rows that the table requests."""
 
     text: str
     sort: str
@@ -38,9 +38,9 @@ class Column:
 
 
 Load = Callable[[Wanted], Awaitable[tuple[list[dict[str, Any]], int]]]
-"""Rows of what is wanted, and how many there are in all pages."""
+"""The requested rows, and the total number on all pages."""
 
-# Vue escapes what stands in {{ }} and in bound attributes.
+# Vue escapes the contents of {{ }} and of bound attributes.
 _LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
 _STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
   offline: 'negative', FAILED: 'negative', Dead: 'negative', Empty: 'grey', PAUSED: 'grey', STOPPED: 'grey',
@@ -51,7 +51,7 @@ _NO_DATA = '<span class="q-pa-xs">{{ props.message }}</span>'  # without a warni
 
 
 class PagedTable:
-    """`load` is called for each page that is looked at."""
+    """`load` is called for each page that the user opens."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PagedTable:
         await self.refresh()
 
     def _keep_total(self) -> None:
-        # A table reports its state when it is first shown, from before the rows were there.
+        # A table reports its state when it is first shown, from before it had rows.
         if self._table.pagination.get("rowsNumber") != self._total:
             self._table.pagination = {**self._table.pagination, "rowsNumber": self._total}
 

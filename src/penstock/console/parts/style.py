@@ -1,4 +1,4 @@
-"""The style sheet: what Quasar's own look lacks, for light and dark."""
+"""The style sheet: additions to Quasar's styles, for light and dark."""
 
 CSS = """
 :root { --line: #e2e8f0; --soft: #f8fafc; --muted: #64748b; --ok: #15803d; --bad: #dc2626; --warn: #b45309; }

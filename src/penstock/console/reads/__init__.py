@@ -1,1 +1,1 @@
-"""What the pages show: plain functions that return dataclasses. They block: call them in a thread."""
+"""The data of the pages: plain blocking functions that return dataclasses. Call them in a thread."""

@@ -30,7 +30,7 @@ class Connector:
     trace: str
     tasks: tuple[Task, ...]
     config: dict[str, str]
-    """Without secrets: the console may log in to the worker as its administrator."""
+    """Without secrets: the console may be logged in to the worker as an administrator."""
 
     @property
     def failed(self) -> bool:
@@ -65,7 +65,7 @@ def list_connectors(worker: ConnectWorker | None) -> list[Connector]:
 
 
 def failed_connectors(worker: ConnectWorker | None) -> list[str]:
-    """Names, for the overview: none where there is no worker, or none that responds."""
+    """Their names, for the overview; none if there is no worker or it does not respond."""
     if worker is None:
         return []
     try:
@@ -82,7 +82,9 @@ def find_connector(worker: ConnectWorker | None, name: str) -> Connector:
 
 
 def _types(worker: ConnectWorker, plugin: str) -> dict[str, str]:
-    """Of the settings that a plugin declares; none where the worker cannot tell (before Kafka 3.2)."""
+    """The types of the settings that a plugin declares; none if the worker cannot report them (before Kafka
+    3.2).
+    """
     try:
         found = worker.ask("GET", f"/connector-plugins/{quote(plugin, safe='')}/config")
         return {each["name"]: each["type"] for each in found}
@@ -117,7 +119,7 @@ def plugins(worker: ConnectWorker | None) -> list[str]:
 
 
 def validate(worker: ConnectWorker | None, plugin: str, config: Mapping[str, str]) -> list[Field]:
-    """Every setting of a plugin, with what is wrong with the given values."""
+    """Every setting of a plugin, with the errors of the given values."""
     body = {**config, "connector.class": plugin}
     path = f"/connector-plugins/{quote(plugin, safe='')}/config/validate"
     found = worker_of(worker).ask("PUT", path, body)

@@ -1,4 +1,4 @@
-"""Keys, values and headers as text: null, text, JSON, what the registry describes, or hexadecimal."""
+"""Keys, values and headers as text: null, text, JSON, decoded with the registry, or hexadecimal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.registry.serdes import Decoder
 
 MOST_SHOWN = 100_000
-"""Characters of one value that a page gets; the export has all of it."""
+"""The maximum number of characters of a value on a page; an export has all of it."""
 _MOST_BYTES = 512
 
 
@@ -22,7 +22,7 @@ _MOST_BYTES = 512
 class Part:
     """A key, a value or a header's value.
 
-    `kind` is null, text, json or bytes; or avro, json-schema or protobuf, where the registry describes it.
+    `kind` is null, text, json or bytes; or avro, json-schema or protobuf if the registry has the schema.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Part:
     size: int
     schema_id: int | None = None
     note: str = ""
-    """Why it is shown as bytes although it names a schema."""
+    """Why it is shown as bytes although it has a schema id."""
     data: bytes | None = field(default=None, repr=False)
 
     @property
@@ -43,7 +43,7 @@ class Part:
 
     @property
     def shown(self) -> str:
-        """Laid out where it is JSON, cut where it is long."""
+        """Pretty-printed if it is JSON, cut if it is long."""
         text = self.text
         if self.kind not in ("null", "text", "bytes") and len(text) <= MOST_SHOWN:
             try:
@@ -59,7 +59,9 @@ class Part:
 NULL = Part("null", "", 0)
 
 Describe = Callable[[bytes, str, Iterable[tuple[str, bytes | None]]], tuple[str, Any, int | None] | None]
-"""The type, JSON and schema id of bytes that name a schema; None for others; Undecodable says why not."""
+"""Returns the type, JSON and schema id of bytes with a schema id; None for others; Undecodable has the
+reason.
+"""
 
 
 def decode(
@@ -102,7 +104,7 @@ def _bytes(data: bytes, note: str) -> Part:
 
 
 class Registered:
-    """`Describe` by a registry: finds the type of each schema once. For one thread at a time."""
+    """`Describe` with a registry: looks up the type of each schema once. For one thread at a time."""
 
     _NAMES = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
 
@@ -113,14 +115,14 @@ class Registered:
     def __call__(
         self, data: bytes, part: str, headers: Iterable[tuple[str, bytes | None]]
     ) -> tuple[str, Any, int | None] | None:
-        # Here, as it takes long, and most topics need none of it.
+        # Imported here, because it takes long and most topics do not need it.
         from penstock.registry.serdes import Decoder
         from penstock.registry.serdes.framing import Undecodable, take_apart
 
         try:
             framed = take_apart(data, part, headers)
         except Undecodable:
-            return None  # bytes that happen to begin like it
+            return None  # bytes that happen to look like it
         schema = (
             self._client.by_id(framed.schema_id)
             if framed.schema_id is not None

@@ -21,7 +21,7 @@ class GroupRow:
     type: str
     state: str
     lag: int | None
-    """From the last sample; None where the group has committed nothing."""
+    """From the last sample; None if the group has committed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Where each offset would go, and why that would be rejected now."""
+    """The new value of each offset, and why the reset would be rejected now."""
 
     moves: list[Move]
     refused: str | None
@@ -64,13 +64,15 @@ def page_of_groups(
 
 
 def find_group(cluster: Cluster, name: str) -> Group:
-    """With its members and the lag of its partitions; CommandFailed if there is none."""
+    """With its members and the lag of its partitions. Raises CommandFailed if it does not exist."""
     (found,) = describe_groups(cluster, [name])
     return found
 
 
 def position_of(kind: str, text: str) -> Position | int:
-    """Where a reset goes: earliest, latest, offset, time, or shift, with what the last three need."""
+    """The target of a reset: earliest, latest, offset, time or shift, with the value that the last three
+    need.
+    """
     text = text.strip()
     if kind in ("earliest", "latest"):
         return Position(kind)  # type: ignore[arg-type]
@@ -84,7 +86,7 @@ def position_of(kind: str, text: str) -> Position | int:
 def preview_reset(
     cluster: Cluster, group: str, position: Position | int, topics: Sequence[str] = ()
 ) -> Preview:
-    """Nothing is changed."""
+    """Changes nothing."""
     found = find_groups(cluster, [group])[group]
     if found is None:
         raise CommandFailed(f"'{group}' is not a consumer group: its offsets cannot be moved here.")
@@ -97,7 +99,7 @@ def preview_reset(
 
 
 def apply_reset(cluster: Cluster, group: str, moves: Sequence[Move]) -> None:
-    """Carry out what a preview showed."""
+    """Apply a previewed reset."""
     members = busy(find_groups(cluster, [group])[group])
     if members is not None:
         raise members

@@ -1,7 +1,7 @@
-"""Which messages a search finds: by text, by a regular expression, or by a field of JSON.
+"""Matches messages of a search: by text, by a regular expression, or by a field of JSON.
 
-A field is `$.customer.city = Berlin`, `$.items[0].price > 9.5`, `$.note contains late`, or `$.refund` for one
-that exists. Text is found in keys, values and headers, without regard to case.
+A field condition is `$.customer.city = Berlin`, `$.items[0].price > 9.5`, `$.note contains late`, or
+`$.refund` for an existing field. Text is searched for in keys, values and headers, ignoring case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONDITION = re.compile(
 
 
 class BadSearch(PenstockError):
-    """What is searched for cannot be understood."""
+    """An invalid search expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ Matches = Callable[[Candidate], bool]
 
 
 def matcher(kind: str, text: str) -> Matches:
-    """BadSearch names what is wrong. An empty text matches everything."""
+    """Raises BadSearch for an invalid expression. An empty text matches everything."""
     if not text:
         return lambda candidate: True
     if kind == "text":
@@ -56,7 +56,9 @@ def matcher(kind: str, text: str) -> Matches:
 
 
 def _by_pattern(text: str, flags: re.RegexFlag) -> Matches:
-    """Of characters, not of bytes: a dot is one letter of any alphabet, and case is that of all letters."""
+    """Matches characters, not bytes: a dot is one character of any alphabet, and case folding covers all
+    letters.
+    """
     find = re.compile(text, flags).search
     find_ascii = _find_in_ascii(text, flags)
 
@@ -69,7 +71,7 @@ def _by_pattern(text: str, flags: re.RegexFlag) -> Matches:
                     return True
             elif find(each.decode(errors="surrogateescape")):
                 return True
-        # What a registry describes is not in the bytes as a person reads it.
+        # A user reads values decoded with the registry, whose text is not in the bytes.
         for data, part in zip(candidate.raw[:2], (candidate.key, candidate.value), strict=False):
             if data and data[0] < 2 and find(part().text):
                 return True
@@ -79,13 +81,13 @@ def _by_pattern(text: str, flags: re.RegexFlag) -> Matches:
 
 
 def _find_in_ascii(text: str, flags: re.RegexFlag) -> Callable[[bytes], object] | None:
-    """The same search in bytes that are ASCII, which saves decoding them; None where there is none."""
+    """The same search on ASCII bytes, which saves decoding them; None if that is not possible."""
     if not text.isascii():
         return None
     try:
         return re.compile(text.encode(), flags).search
     except (re.error, ValueError):
-        return None  # \u00fc, \N{...}, (?u): of text only
+        return None  # \u00fc, \N{...}, (?u): valid in text patterns only
 
 
 def _by_field(text: str) -> Matches:
@@ -161,7 +163,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _same(value: Any, wanted: Any) -> bool:
-    """As JSON compares: true is not 1, though Python says so; 1 is 1.0."""
+    """Compares as JSON: true is not 1, though it is in Python; 1 is 1.0."""
     if isinstance(value, dict) and isinstance(wanted, dict):
         return value.keys() == wanted.keys() and all(_same(value[key], wanted[key]) for key in value)
     if isinstance(value, list) and isinstance(wanted, list):

@@ -1,6 +1,6 @@
-"""Messages of a topic: a page of them from a place on, or those that a search finds; produce one; export.
+"""Messages of a topic: a page from a position, or the results of a search; producing and exporting.
 
-A search reads a range once, in order within each partition, and reports how far it is.
+A search reads a range once, in order within each partition, and reports its progress.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from confluent_kafka import Message as KafkaMessage
 
 MOST = 1000
-"""Messages that a page shows at most."""
+"""The maximum number of messages on a page."""
 MOST_BYTES = 64 << 20
-"""Keys, values and headers that one read keeps at most."""
+"""The maximum bytes of keys, values and headers that one read keeps."""
 _REPORT_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a person asks for. It is also the query of the page's link, so it can be shared.
+    """The user's query. It is also the query string of the page, so it can be shared as a link.
 
     start      newest, earliest, latest, an offset, @TIME or -N, as in `penstock consume --from`
     kind       of `search`: text, regex or json
@@ -47,7 +47,7 @@ class Query:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Query:
-        """From the query of a link; what cannot be read is left at its default."""
+        """From the query string of a link; invalid values are replaced by defaults."""
         partition, limit = given.get("partition", ""), given.get("limit", "")
         return cls(
             given.get("from") or "newest",
@@ -68,7 +68,7 @@ class Query:
         return {name: value for name, value in found.items() if value}
 
     def as_command(self, topic: str) -> list[str]:
-        """The words of the command that reads the same messages, without the search."""
+        """The arguments of the command that reads the same messages, without the search."""
         start = f"-{self.limit}" if self.start == "newest" else self.start
         words = ["consume", topic, "--from", start, "--max", str(self.limit)]
         return words if self.partition is None else [*words, "--partition", str(self.partition)]
@@ -94,7 +94,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a read is; `found` has what is new since the last report."""
+    """The progress of a read; `found` has the messages since the last report."""
 
     scanned: int
     total: int
@@ -102,7 +102,7 @@ class Progress:
     found: tuple[Message, ...] = ()
     done: bool = False
     notes: tuple[str, ...] = ()
-    """Why it is not all that was asked for."""
+    """Why the result is incomplete."""
 
 
 def read_messages(
@@ -172,7 +172,7 @@ def read_messages(
 
 
 class _Kept:
-    """What a read keeps: the first that come, or the newest; within its limit and MOST_BYTES."""
+    """The messages that a read keeps: the first or the newest ones, within its limit and MOST_BYTES."""
 
     def __init__(self, limit: int, newest: bool) -> None:
         self._limit = limit
@@ -180,13 +180,13 @@ class _Kept:
         self._held: list[Message] = []
         self._bytes = 0
         self._left_out: tuple[int, int] | None = None
-        """The time and offset of the newest that did not fit: nothing older is kept."""
+        """The time and offset of the newest message that did not fit: nothing older is kept."""
         self.full = False
-        """Whatever comes now is not kept."""
+        """Later messages are not kept."""
 
     @property
     def cut(self) -> bool:
-        """Whether something is missing for its size."""
+        """Whether messages are missing because of the size limit."""
         return self._left_out is not None and len(self._held) < self._limit
 
     def add(self, message: Message) -> bool:
@@ -223,7 +223,7 @@ def _age(message: Message) -> tuple[int, int]:
 
 
 def within(messages: Iterable[Message], limit: int) -> list[Message]:
-    """The first of them: at most `limit`, and MOST_BYTES, but at least one."""
+    """The first messages: at most `limit` and MOST_BYTES, but at least one."""
     found: list[Message] = []
     size = 0
     for each in messages:
@@ -275,7 +275,7 @@ def tail(
     stop: StopRequest,
     show: Callable[[list[Message]], object],
 ) -> None:
-    """New messages as they come, until `stop`; each time those that came, the newest first."""
+    """New messages as they arrive, until `stop`; each time the ones that arrived, the newest first."""
     chosen = choose_partitions(cluster.topic(topic), () if partition is None else (partition,))
     starts, _ = find_range(cluster, topic, chosen, Position("latest"), read_committed=False)
     settings: dict[str, object] = {"fetch.wait.max.ms": 200, "queued.max.messages.kbytes": 65536}
@@ -297,7 +297,7 @@ def produce(
     headers: Mapping[str, str],
     partition: int | None = None,
 ) -> tuple[int, int]:
-    """Write one message; the partition and offset it got."""
+    """Write one message. Returns its partition and offset."""
     info = cluster.topic(topic)
     choose_partitions(info, () if partition is None else (partition,))
     producer = cluster.producer({"acks": "all", "message.timeout.ms": int(cluster.timeout * 1000)})
@@ -324,13 +324,13 @@ def produce(
 
 
 def as_json_lines(messages: Iterable[Message]) -> bytes:
-    """As `penstock consume --format json` prints it, which `penstock produce --format json` takes."""
+    """The output of `penstock consume --format json`, which `penstock produce --format json` accepts."""
     lines = [json.dumps(_plain(each), ensure_ascii=False) for each in messages]
     return "".join(f"{line}\n" for line in lines).encode(errors="replace")
 
 
 def as_csv(messages: Iterable[Message]) -> bytes:
-    """Cells that a spreadsheet would take for a formula begin with an apostrophe."""
+    """Cells that a spreadsheet would interpret as a formula are prefixed with an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(("partition", "offset", "time", "key", "value", "headers"))

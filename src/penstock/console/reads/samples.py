@@ -1,7 +1,7 @@
-"""Curves of a cluster, by asking it again and again: end offsets, sizes and lags of now and of before.
+"""Charts of a cluster, from repeated samples of end offsets, sizes and lags.
 
-Only what every Kafka cluster responds to, so the curves are there for any. A sample is taken while somebody
-looks, and less often where it takes long.
+Uses only requests that every Kafka cluster supports. A sample is taken while somebody looks, and less often
+if it takes long.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 _POINTS = 300
 _PAUSE_SECONDS = 2.0
 _COST = 20
-"""How many times longer than a sample the pause after it is, where one is not cheap."""
+"""The pause after an expensive sample, as a multiple of its duration."""
 _CHEAP_SECONDS = 0.5
 _LONGEST_PAUSE = 30.0
 _WATCHED_SECONDS = 30.0
-"""How long after a page last asked it still counts as being looked at."""
+"""How long after its last request a page counts as being looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A cluster at one moment."""
+    """The state of a cluster at one moment."""
 
     at: float
     controller: int
@@ -45,11 +45,11 @@ class Sample:
     topics: dict[str, TopicInfo]
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    """Bytes of each topic, of all replicas; empty where the cluster does not report them."""
+    """Bytes of each topic, over all replicas; empty if the cluster does not report them."""
     groups: dict[str, ListedGroup] = field(default_factory=dict)
     lags: dict[str, int] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
-    """The sum of each group's committed offsets: its growth is what the group consumes."""
+    """The sum of each group's committed offsets: its growth is the group's consumption."""
 
     @property
     def records(self) -> dict[str, int]:
@@ -86,7 +86,7 @@ class Point:
 
 
 def take_sample(cluster: Cluster, *, now: float) -> Sample:
-    """Everything that the curves need; CommandFailed where the cluster does not respond."""
+    """All data for the charts. Raises CommandFailed if the cluster does not respond."""
     with WireCluster(cluster) as wire:
         metadata = wire.metadata()
         sizes: dict[str, int] = {}
@@ -112,17 +112,17 @@ def take_sample(cluster: Cluster, *, now: float) -> Sample:
 
 
 def _share_offsets(cluster: Cluster, groups: Mapping[str, ListedGroup]) -> dict[str, dict[Place, int]]:
-    """Those of share groups stand for committed ones: where the records begin that are not done with."""
+    """The start offsets of share groups, in place of committed offsets: the first record that is not done."""
     names = [name for name, each in groups.items() if each.type == "share"]
     try:
         return share_start_offsets(cluster, names) if names else {}
-    except CommandFailed as error:  # deleted meanwhile, or a cluster that forbids it
+    except CommandFailed as error:  # deleted in the meantime, or a cluster that forbids it
         log.debug("no offsets of share groups: %s", error.message)
         return {}
 
 
 def between(old: Sample, new: Sample) -> Point:
-    """Rates from one sample to the next. What was created, deleted or emptied in between counts as 0."""
+    """Rates between two samples. Topics and groups created, deleted or emptied in between count as 0."""
     seconds = max(new.at - old.at, 0.001)
 
     def grown(before: Mapping[str, int], after: Mapping[str, int]) -> float:
@@ -139,7 +139,7 @@ def pause_after(cost: float) -> float:
 
 
 class Sampler:
-    """Takes samples in a thread of its own while pages ask for them."""
+    """Takes samples in its own thread while pages request them."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.time) -> None:
         self._cluster = cluster
@@ -155,7 +155,7 @@ class Sampler:
         self.failure: str | None = None
 
     def watch(self) -> None:
-        """Somebody looks: go on sampling for a while."""
+        """Keep sampling for a while, because somebody looks."""
         with self._lock:
             self._wanted_until = self._clock() + _WATCHED_SECONDS
             if self._thread is None and not self._closed.is_set():
@@ -163,7 +163,7 @@ class Sampler:
                 self._thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Until there is a first sample, or a failure."""
+        """Wait until there is a first sample, or a failure."""
         with self._fresh:
             self._fresh.wait_for(lambda: self.last is not None or self.failure is not None, seconds)
 
@@ -187,7 +187,7 @@ class Sampler:
                 failure = None
             except (CommandFailed, PenstockError) as error:
                 sample, failure = None, getattr(error, "message", None) or str(error)
-            except Exception as error:  # a thread that dies would leave a page that waits for ever
+            except Exception as error:  # if the thread died, a page would wait forever
                 log.exception("a sample failed")
                 sample, failure = None, str(error)
             cost = time.monotonic() - begun
@@ -200,6 +200,6 @@ class Sampler:
                 self._fresh.notify_all()
                 if self._clock() > self._wanted_until:
                     self._thread = None
-                    self.before = None  # a rate over the time when nobody looked is no rate of now
+                    self.before = None  # a rate over the time when nobody looked is outdated
                     return
             self._closed.wait(pause_after(cost) if self.before is not None else _PAUSE_SECONDS)

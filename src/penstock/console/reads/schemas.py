@@ -1,4 +1,4 @@
-"""Schemas of a registry: subjects, versions, the difference of two, and registering after a check."""
+"""Schemas of a registry: subjects, versions, the difference between two, and registering after a check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a schema can be registered; `reasons` say why not, `against` what it was compared with."""
+    """Whether a schema can be registered; `reasons` say why not, `against` is the version it was compared
+    with.
+    """
 
     compatible: bool
     reasons: list[str]
@@ -46,7 +48,7 @@ def text_of(schema: RegisteredSchema) -> str:
 
 
 def difference(client: RegistryClient, name: str, old: int, new: int) -> list[str]:
-    """Lines of a unified difference; none where the two say the same."""
+    """The lines of a unified diff; none if the schemas are the same."""
     before, after = client.version(name, old), client.version(name, new)
     return text_difference(before.schema, after.schema, f"version {old}", f"version {new}")
 
@@ -60,5 +62,5 @@ def check(client: RegistryClient, name: str, schema_type: str, text: str) -> Ver
 
 
 def register(client: RegistryClient, name: str, schema_type: str, text: str) -> int:
-    """The id of the schema."""
+    """Returns the schema's id."""
     return client.register(name, schema_body(text, schema_type))

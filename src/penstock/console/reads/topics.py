@@ -1,4 +1,4 @@
-"""Topics: the list, page by page, and one topic with its partitions and settings; and changes of them."""
+"""Topics: the list, page by page; one topic with its partitions and settings; and changing them."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def health_of(info: TopicInfo) -> str:
 
 
 def is_of_servers(topic: str) -> bool:
-    """Whether servers keep their state in a topic, by its name.
+    """Whether a topic holds the state of servers, by its name.
 
-    Passwords of connectors and the key of workers are in such records, and whoever writes one there has the
-    servers do what it says.
+    Such records contain passwords of connectors and the key of workers, and whoever writes such a record
+    controls the servers.
     """
     return _OF_SERVERS.fullmatch(topic) is not None
 
 
 def _has_health(info: TopicInfo, wanted: str) -> bool:
-    """A topic may be offline and under-replicated."""
+    """A topic may be both offline and under-replicated."""
     if wanted == "under-replicated":
         return any(len(each.isr) < len(each.replicas) for each in info.partitions)
     return not wanted or health_of(info) == wanted
@@ -92,9 +92,9 @@ def list_topics(
     first: int = 0,
     count: int = 50,
 ) -> TopicPage:
-    """The topics whose name has `text` in it. Offsets and sizes are asked for the rows of the page only.
+    """Topics whose name contains `text`. Offsets and sizes are requested for the rows of the page only.
 
-    By records, size or rate they are sorted by the last sample, which may be seconds old.
+    Sorting by records, size or rate uses the last sample, which may be seconds old.
     """
     found = [
         info
@@ -137,7 +137,7 @@ def _sort_key(info: TopicInfo, sort: str, sampler: Sampler) -> Any:
 
 
 def record_counts(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[str, int]:
-    """Offsets between the beginning and the end of each topic, of the partitions with a leader."""
+    """End offset minus start offset for each topic, over the partitions with a leader."""
     led = [(info.name, p.index) for info in topics for p in info.partitions if p.leader >= 0]
     earliest, latest = cluster.offsets_of(led, EARLIEST), cluster.offsets_of(led, LATEST)
     found: dict[str, int] = {}
@@ -187,7 +187,7 @@ def partitions_of(cluster: Cluster, topic: str) -> list[PartitionRow]:
 
 
 def settings_of(cluster: Cluster, topic: str) -> list[DocumentedSetting]:
-    """Every setting, those of this topic first, each with its documentation where Penstock has it."""
+    """Every setting, those of this topic first, with its documentation if Penstock has it."""
     found = describe_configs(cluster, "topic", topic)
     found.sort(key=lambda each: (each.source != "topic", each.name))
     return [
@@ -200,7 +200,7 @@ def settings_of(cluster: Cluster, topic: str) -> list[DocumentedSetting]:
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """KEY=VALUE lines; ValueError names the one that is not."""
+    """Parses KEY=VALUE lines; ValueError names an invalid line."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if not line.strip():
@@ -239,7 +239,7 @@ def change_setting(cluster: Cluster, topic: str, name: str, value: str | None) -
 
 
 def empty_topic(cluster: Cluster, name: str) -> None:
-    """Delete every record that the topic has now."""
+    """Delete all current records of the topic."""
     from confluent_kafka import TopicPartition
 
     info = cluster.topic(name)

@@ -1,4 +1,4 @@
-"""Transactions: the list, one with its partitions, those that hang, and ending them."""
+"""Transactions: the list, one with its partitions, hanging ones, and ending them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from penstock.admin.wire_client import WireCluster, failure
 from penstock.errors import ApiError, TransactionalIdNotFound
 
 MOST_DESCRIBED = 200
-"""Open transactions whose age and partitions the list asks for: each costs a request."""
+"""The maximum number of open transactions whose age and partitions the list requests: each costs a
+request.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class TransactionRow:
     producer_id: int
     coordinator: str
     seconds: float | None
-    """How long it has been open; None where none is open."""
+    """How long it has been open; None if it is not open."""
     partitions: int | None
 
 
@@ -51,7 +53,7 @@ def page_of_transactions(
     count: int = 50,
     now: Callable[[], float] = time.time,
 ) -> TransactionPage:
-    """The transactional ids with `text` in them; by age, the longest open come first."""
+    """Transactional ids that contain `text`; by age, the longest open come first."""
     with WireCluster(cluster) as wire:
         try:
             listed = [
@@ -71,7 +73,7 @@ def _describe(wire: WireCluster, transactional_id: str) -> DescribedTransaction 
     try:
         return describe_transaction(wire, transactional_id)
     except TransactionalIdNotFound:
-        return None  # it has expired meanwhile
+        return None  # it has expired in the meantime
 
 
 def _row(listed: ListedTransaction, found: DescribedTransaction | None, now: float) -> TransactionRow:
@@ -96,14 +98,14 @@ def _sort_key(row: TransactionRow, sort: str) -> tuple[float | str, ...]:
 
 
 def age_of(transaction: DescribedTransaction, now: float) -> float | None:
-    """Seconds since it began; None where none is open."""
+    """Seconds since the transaction began; None if none is open."""
     if not transaction.under_way or transaction.start_ms < 0:
         return None
     return max(0.0, now - transaction.start_ms / 1000)
 
 
 def transaction_of(cluster: Cluster, transactional_id: str) -> DescribedTransaction:
-    """CommandFailed where there is no such id."""
+    """Raises CommandFailed if the id does not exist."""
     with WireCluster(cluster) as wire:
         return find_transaction(wire, transactional_id)
 
@@ -111,13 +113,15 @@ def transaction_of(cluster: Cluster, transactional_id: str) -> DescribedTransact
 def hanging(
     cluster: Cluster, older_seconds: float, now: Callable[[], float] = time.time
 ) -> list[OpenTransaction]:
-    """What a partition holds open and no coordinator will end; its last record is that old."""
+    """Transactions that are open in a partition although no coordinator will end them; with the age of the
+    last record.
+    """
     with WireCluster(cluster) as wire:
         return admin.find_hanging(wire, None, int((now() - older_seconds) * 1000))
 
 
 def abort(cluster: Cluster, transactional_id: str) -> None:
-    """Its producer is fenced."""
+    """Fences the producer."""
     with WireCluster(cluster) as wire:
         admin.abort_transaction(wire, transactional_id)
 

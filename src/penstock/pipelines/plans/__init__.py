@@ -1,1 +1,1 @@
-"""Spark's plans of flows, compared: what a change of a project means for the state that its flows keep."""
+"""Compares Spark's plans of flows: what a change of a project means for their state."""

@@ -1,6 +1,6 @@
-"""What the state of a query was built from, as it is recorded beside its checkpoint, and what of it changed.
+"""The dependencies of a query's state, recorded with its checkpoint, and their differences.
 
-`lineage` finds it in plans; a print of a flow or of a query of SQL has it.
+`lineage` finds them in plans; they are part of the print of a flow or of a SQL query.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SHOWN = 160
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that state depends on: what it is, how it is shown, and what distinguishes it from others."""
+    """One dependency of state: its kind, its text for users, and the value that is compared."""
 
     label: str
     text: str
@@ -24,7 +24,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An operator that keeps state, and all beneath it that decides which state a row meets."""
+    """A stateful operator, with everything below it that decides which state a row meets."""
 
     operator: str
     parts: tuple[Part, ...]
@@ -44,7 +44,9 @@ _OF_KEYS = re.compile(
 
 
 def same_keys(then: tuple[Kept, ...], now: tuple[Kept, ...]) -> bool:
-    """Whether a row meets the same state in both, if it comes to it at all. Not if that is not sure."""
+    """Whether a row meets the same state in both queries, if it reaches the operator. False if that is
+    uncertain.
+    """
 
     def keys(kept: tuple[Kept, ...]) -> list[tuple[str, list[str]]]:
         return [
@@ -56,7 +58,7 @@ def same_keys(then: tuple[Kept, ...], now: tuple[Kept, ...]) -> bool:
 
 
 def differences(then: tuple[Kept, ...], now: tuple[Kept, ...]) -> list[str]:
-    """What has changed, for people; empty if the state of one fits the other."""
+    """The differences, as text for users; empty if the state of one fits the other."""
     before, after = [each.operator for each in then], [each.operator for each in now]
     if before != after:
         gone, come = " and ".join(before) or "nothing", " and ".join(after) or "nothing"

@@ -1,4 +1,4 @@
-"""Expressions of plans, followed down to the columns of sources: compared by digest, shown as text."""
+"""Expressions of plans, resolved down to the columns of sources: compared by digest, shown as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from penstock.pipelines.plans.jvm_values import is_chosen_seed
 
-# Of an expression's fields: names that people gave, and what is new with every analysis.
+# Fields of an expression to ignore: names given by users, and values that differ with every analysis.
 _IGNORED = frozenset(
     ("exprId", "qualifier", "resultId", "nonInheritableMetadataKeys", "metadata", "explicitMetadata",
      "nullable", "origin", "hideSeed", "branches")
@@ -18,7 +18,7 @@ _LONG = 400
 """Characters of an expression that are shown; one that uses others over and over would grow without end."""
 _COLUMNS = ("AttributeReference", "OuterReference")
 _SEEDED = ("Rand", "Randn", "RandStr", "Uniform")
-"""Their last argument is a seed. One that nobody gave is another with every analysis."""
+"""Their last argument is a seed. If the user gave none, it differs with every analysis."""
 _SYMBOLS = {
     "Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Remainder": "%", "EqualTo": "=",
     "EqualNullSafe": "<=>", "GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<",
@@ -28,7 +28,7 @@ _THROUGH = ("Alias", "KnownNullable", "KnownNotNull", "AggregateExpression", "To
 
 
 class NotFollowed(Exception):
-    """A column of which it is not known where it comes from."""
+    """A column whose origin is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def of_literal(expression: Expression) -> str:
 
 
 def resolved(expression: Expression, columns: Mapping[int, Said]) -> Said:
-    """The expression with the columns that it uses put in their place; NotFollowed if one is not known."""
+    """The expression with its columns replaced by their definitions; NotFollowed if one is unknown."""
     return _Resolver(columns).of(expression)
 
 
@@ -125,7 +125,9 @@ def _arguments(expression: Expression) -> tuple[Expression, ...]:
 
 
 class Numbers:
-    """Columns by the order in which they first appear: two analyses of one query give the same."""
+    """Numbers columns in the order of their first appearance: two analyses of one query give the same
+    numbers.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}

@@ -1,6 +1,6 @@
-"""What a flow is, said so that two versions of it can be compared: sources, state, columns, plan.
+"""The print of a flow, by which two versions of it are compared: sources, state, columns, plan.
 
-A plan comes in as `PlanNode`s (`resolving` reads them from Spark), so everything here is pure.
+A plan is given as `PlanNode`s (`resolving` reads them from Spark), so everything here is pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _VOLATILE = re.compile(
     r"|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 )
 
-# Operators that keep rows between micro-batches, when their input is a stream.
+# Operators that keep rows between micro-batches if their input is a stream.
 _STATEFUL = re.compile(
     r"Aggregate|Distinct|Deduplicate(WithinWatermark)?|FlatMapGroupsWithState|FlatMapGroupsInPandasWithState"
     r"|TransformWithState\w*|GlobalLimit|LocalLimit|Tail"
@@ -76,7 +76,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True)
 class FlowPrint:
-    """All that decides whether a flow can continue from the checkpoint of another version of it."""
+    """Everything that decides whether a flow can continue from the checkpoint of another version of it."""
 
     target: str
     kind: str
@@ -90,7 +90,7 @@ class FlowPrint:
     reads: tuple[str, ...] = ()
     """Tables of the pipeline that it reads as streams."""
     looks_up: tuple[str, ...] = ()
-    """Tables of the pipeline that it reads as they stand."""
+    """Tables of the pipeline that it reads as they are at the time."""
     shared: bool = False
     """Whether other flows go into the same table."""
     query: str = ""
@@ -109,7 +109,7 @@ class FlowPrint:
 
     @classmethod
     def unknown(cls) -> FlowPrint:
-        """Of a flow of which nothing is recorded that can be read."""
+        """For a flow without a readable record."""
         return cls("", "", (), (), (), "")
 
     def to_json(self) -> dict[str, Any]:
@@ -140,8 +140,9 @@ def normal(text: str) -> str:
 
 
 def source_identity(format_: str, options: Mapping[str, str], cluster: str | None = None) -> str:
-    """What is read, without how: two sources of the same identity have the same offsets. The id of the
-    cluster is part of it if it is given, else the address of its brokers."""
+    """What is read, not how: two sources with the same identity have the same offsets. It contains the id of
+    the cluster if that is given, else the address of its brokers.
+    """
     kept = {
         key.lower(): value
         for key, value in options.items()
@@ -173,14 +174,14 @@ def sources_by_cluster(
 
 
 def is_stateful(node: PlanNode) -> bool:
-    """Whether an operator keeps rows, or what it made of them, between micro-batches."""
+    """Whether an operator keeps rows, or values derived from them, between micro-batches."""
     if node.name == "Join":
         return sum(child.streaming for child in node.children) == 2
     return bool(_STATEFUL.fullmatch(node.name)) and any(child.streaming for child in node.children)
 
 
 def state_of(optimized: PlanNode) -> tuple[str, ...]:
-    """The operators that keep state, each with what decides the shape of that state."""
+    """The stateful operators, each with what decides the form of its state."""
     found = []
     for node in optimized.walk():
         if not is_stateful(node):

@@ -1,7 +1,7 @@
-"""Modules that Python functions use: what bytecode and syntax trees import, and what a module's source says.
+"""Modules that Python functions use: imports in bytecode and syntax trees, and the sources of modules.
 
-Nothing is imported for it: a module that a function imports when it runs is found as Python would find it,
-and its source is read.
+Nothing is imported for this: a module that a function imports when it runs is located as Python would locate
+it, and its source is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a project defines: datasets and flows, collected from its files and checked against each other.
+"""The definitions of a project: datasets and flows, collected from its files and checked against each other.
 
-Pure data. How the definitions of Python files get here is in `loading`, those of SQL files in `sql`.
+Pure data. Definitions in Python files are loaded by `loading`, those in SQL files by `sql`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Dataset:
     where: Where
     comment: str | None = None
     schema: Any = None
-    """A StructType, a DDL string, or None when the flows say it."""
+    """A StructType, a DDL string, or None if the flows define it."""
     format: str | None = None
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class FlowDefinition:
-    """One query that feeds a dataset: either a Python function that gives a DataFrame, or a SELECT."""
+    """One query that writes to a dataset: either a Python function that returns a DataFrame, or a SELECT."""
 
     name: str
     target: tuple[str, ...]
@@ -68,7 +68,9 @@ class FlowDefinition:
 
 @dataclass(slots=True)
 class Graph:
-    """All definitions of one version of a project. `add_*` refuse what contradicts an earlier one."""
+    """All definitions of one version of a project. `add_*` reject a definition that contradicts an earlier
+    one.
+    """
 
     catalog: str
     database: str
@@ -116,7 +118,7 @@ class Graph:
         return [flow for flow in self.flows.values() if flow.target == name]
 
     def check(self) -> None:
-        """What can be said without Spark: targets exist, and datasets have the flows that they want."""
+        """The checks that need no Spark: targets exist, and datasets have the required flows."""
         for flow in self.flows.values():
             if flow.target not in self.datasets:
                 # A sink has one part: it was looked for by its full name when the flow was collected.

@@ -1,6 +1,6 @@
-"""Reads a project's files into a Graph: Python files by Spark's own decorators, SQL files by `sql`.
+"""Loads a project's files into a Graph: Python files with Spark's own decorators, SQL files with `sql`.
 
-The functions that are decorated are kept, not called: `resolving` calls them when their inputs are there.
+Decorated functions are stored, not called: `resolving` calls them when their inputs are available.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def load_graph(project: Project, spark: SparkSession) -> Graph:
-    """All definitions of the project; BadDefinition names the file and line of the first that is wrong."""
+    """All definitions of the project; BadDefinition has the file and line of the first error."""
     from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 
     graph = Graph(project.catalog.lower(), project.database.lower())
@@ -69,7 +69,7 @@ def _run(path: Path, file: str, project: Project, spark: SparkSession) -> None:
 
 
 def place_of(error: BaseException, project: Project) -> Where | None:
-    """The deepest line of the project's own files that an exception came through."""
+    """The innermost line of the project's own files in an exception's traceback."""
     root = str(project.root.resolve()) + os.sep
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if os.path.realpath(frame.filename).startswith(root):
@@ -99,7 +99,7 @@ def _registry(project: Project, graph: Graph) -> Any:
         return Where(project.relative(location.filename), location.line_number)
 
     class Collecting(GraphElementRegistry):
-        """Puts what the decorators register into the graph."""
+        """Adds what the decorators register to the graph."""
 
         def register_output(self, output: Output) -> None:
             where = place(output.source_code_location)

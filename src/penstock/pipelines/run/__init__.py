@@ -1,1 +1,1 @@
-"""Flows that run: once or continuously, with their tables, checkpoints and what is recorded of them."""
+"""Running flows: once or continuously, with their tables, checkpoints and records."""

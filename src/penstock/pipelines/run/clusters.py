@@ -1,4 +1,4 @@
-"""Which cluster a source reads: its id, which is the same whatever addresses its brokers are reached by."""
+"""The cluster of a source: its id, which is the same for all addresses of its brokers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ _WAIT_MS = 3000
 
 
 class Clusters:
-    """Asks each cluster once. For one reading of a project: one that is away now may be back at the next."""
+    """Asks each cluster once. Use one instance per load of a project: an unavailable cluster may be back at
+    the next.
+    """
 
     def __init__(self) -> None:
         self._asked: dict[tuple[tuple[str, str], ...], str | None] = {}
 
     def id_of(self, options: Mapping[str, str]) -> str | None:
-        """The id of the cluster that a source's options name; None: it names none, or it cannot be asked."""
+        """The id of the cluster in a source's options; None if they name none, or it cannot be asked."""
         known = {
             key[len(_PREFIX) :].lower(): value
             for key, value in options.items()

@@ -1,7 +1,7 @@
-"""Consumer groups of flows: what they are called, and their end when what a flow reads becomes another.
+"""Consumer groups of flows: their names, and deleting them when the sources of a flow change.
 
-Spark's checkpoint says where a flow is; its group only shows that. Offsets of topics that it no longer reads
-would stay, with a lag that grows.
+The position of a flow is in Spark's checkpoint; its group only shows it. Offsets of topics that the flow no
+longer reads would stay, with a growing lag.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class FlowGroup:
-    """A group that shows the progress of a flow, and the settings by which its cluster is reached."""
+    """A group that shows the progress of a flow, and the settings to connect to its cluster."""
 
     name: str
     kafka: tuple[tuple[str, str], ...]
     own: bool
-    """Whether it is named after the flow. One that a project names may be that of others, too."""
+    """Whether it is named after the flow. A group named by the project may be used by other flows, too."""
 
 
 def groups_of(plan: PlanNode, query_name: str) -> tuple[FlowGroup, ...]:
@@ -48,7 +48,9 @@ def groups_of(plan: PlanNode, query_name: str) -> tuple[FlowGroup, ...]:
 
 
 def delete_groups(groups: Collection[FlowGroup]) -> None:
-    """Those that are named after a flow. What cannot be deleted stays, and is logged."""
+    """Deletes the groups that are named after a flow. A group that cannot be deleted stays, which is
+    logged.
+    """
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 

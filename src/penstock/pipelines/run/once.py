@@ -1,7 +1,7 @@
-"""`run --once`: Spark's own pipelines command, unchanged, against a Spark Connect server of ours.
+"""`run --once`: Spark's own pipelines command, unchanged, with a Spark Connect server that Penstock starts.
 
-The server has the settings that a spec cannot give: the master, and a catalog that lasts.
-It listens on a free port of loopback and wants a token that only this process and its child know.
+The server has the settings that a spec cannot contain: the master, and a persistent catalog. It listens on a
+free port of loopback and requires a token that only this process and its child know.
 """
 
 from __future__ import annotations

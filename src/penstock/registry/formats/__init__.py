@@ -1,9 +1,9 @@
-"""Avro, JSON Schema and Protobuf: parse, spell canonically, compare. Pure functions over text.
+"""Avro, JSON Schema and Protobuf: parse, normalise, compare. Pure functions over text.
 
-The seam to the service: it hands in text and resolved references, and gets a `ParsedSchema` or
-`InvalidSchema`, never another exception. `check` gives reasons, none when the schemas are compatible;
-FULL and the TRANSITIVE levels are composed by the service. The libraries behind a format are imported
-when its first schema is parsed.
+The interface to the service: it passes text and resolved references, and gets a `ParsedSchema` or
+`InvalidSchema`, never another exception. `check` returns reasons, none if the schemas are compatible; the
+service combines the checks for FULL and the TRANSITIVE levels. The libraries of a format are imported when
+its first schema is parsed.
 """
 
 from __future__ import annotations
@@ -51,12 +51,11 @@ def parse(
     strict: bool = True,
     validate_new: bool = True,
 ) -> ParsedSchema:
-    """Understand a schema.
+    """Parse a schema.
 
-    `strict` is for schemas that come in new. What is in the topic already was taken by some registry
-    once and must stay readable: pass False, and names and default values are believed. `validate_new` is
-    Confluent's `validateNewSchemas`: without it, names and default values of new Avro schemas are believed,
-    and nothing else.
+    `strict` is for new schemas. Schemas that are already in the topic were accepted by some registry and must
+    stay readable: with False, names and default values are not validated. `validate_new` is Confluent's
+    `validateNewSchemas`: without it, only names and default values of new Avro schemas are not validated.
     """
     if strict and len(text) > MAX_CHARS:
         raise InvalidSchema(f"The schema has {len(text)} characters, at most {MAX_CHARS} are allowed")
@@ -72,9 +71,10 @@ def parse(
 
 
 def check(new: ParsedSchema, old: ParsedSchema, direction: Direction, *, policy: str = "STRICT") -> list[str]:
-    """Why `new` cannot follow `old`. BACKWARD: it cannot read old data; FORWARD: the old cannot read its.
+    """Why `new` is incompatible with `old`. BACKWARD: it cannot read old data; FORWARD: the old one cannot
+    read its data.
 
-    `policy` is Confluent's compatibilityPolicy; LENIENT changes what JSON Schema takes as compatible.
+    `policy` is Confluent's compatibilityPolicy; LENIENT accepts more changes of JSON Schema.
     """
     if new.schema_type != old.schema_type:
         return [DIFFERENT_TYPE]
@@ -89,7 +89,7 @@ def check(new: ParsedSchema, old: ParsedSchema, direction: Direction, *, policy:
 
 
 def _parser(schema_type: str) -> Callable[[str, tuple[ResolvedReference, ...], bool], ParsedSchema]:
-    # Imported here: each brings a library that a registry without schemas of that type never needs.
+    # Imported here: each format has a library that a registry without schemas of that type does not need.
     if schema_type == "AVRO":
         from penstock.registry.formats.avro.parsed import parse_avro
 

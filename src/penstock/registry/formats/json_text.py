@@ -1,4 +1,4 @@
-"""JSON as the registry's formats read it, strictly, and write it, as Java's Jackson spells it.
+"""Parses JSON strictly, and writes it as Java's Jackson does.
 
 Numbers keep what Java would keep: 64-bit floats in Java's notation (1.0E10), integers of any size.
 """
@@ -15,13 +15,13 @@ from typing import Any
 from penstock.registry.formats.schema import InvalidSchema
 
 MAX_NESTING = 400
-"""How deep JSON values may nest. A type takes up to four levels of JSON in Avro."""
+"""The maximum nesting depth of JSON values. A type takes up to four levels of JSON in Avro."""
 
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def load(text: str, *, comments: bool = False, decimals: bool = False) -> Any:
-    """The value of a JSON text; with `comments`, those of Java are skipped, as Avro's parser does."""
+    """The value of a JSON text; `comments` allows Java's comments, as Avro's parser does."""
     try:
         value = _loads(text, decimals)
     except json.JSONDecodeError as error:
@@ -75,7 +75,7 @@ def _integer(text: str) -> int:
 
 
 def _check_nesting(value: Any) -> None:
-    """Breadth first, so that the check itself cannot run out of stack."""
+    """Breadth first, so that the check itself cannot overflow the stack."""
     level = [value]
     for _ in range(MAX_NESTING):
         below: list[Any] = []

@@ -1,7 +1,8 @@
-"""Comparing two graphs of types pair by pair, without recursion: what the rules of two formats stand on.
+"""Compares two graphs of types pair by pair, without recursion: shared by the rules of two formats.
 
-Types that refer to one another make chains of pairs, hundreds long in real schemas and longer than Python's
-stack. So a rule is a generator: it yields the pair it wants to know about and gets the differences back.
+Types that refer to each other form chains of pairs, hundreds long in real schemas and longer than Python's
+stack allows. So a rule is a generator: it yields the pair whose result it needs and gets the differences
+back.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ Side = TypeVar("Side")
 Found = TypeVar("Found")
 
 MAX_COMPARISONS = 50_000
-"""Pairs asked for before a check gives up: beyond any real schema, and a few seconds of work."""
+"""The maximum number of pairs in one check: beyond any real schema, and a few seconds of work."""
 
 MAX_DIFFERENCES = 1_000
-"""Differences kept for one pair. Types that share types can multiply them without end."""
+"""The maximum number of differences per pair. Types that share types can multiply them without limit."""
 
 
 class TooComplex(Exception):
-    """The check asked for more pairs than it may."""
+    """The check needs more pairs than allowed."""
 
 
 class PairChecker(abc.ABC, Generic[Side, Found]):
@@ -51,13 +52,13 @@ class PairChecker(abc.ABC, Generic[Side, Found]):
                 if pair in self._known:
                     answer = self._known[pair]
                 elif pair in open_:
-                    # It is being worked out further up: compatible here, the answer is found there.
+                    # The pair is in progress further up: assume compatible here, the result is found there.
                     answer = []
                 else:
                     open_.add(pair)
                     stack.append((pair, len(self._order), self.rule(*request)))
                     self._order.append(pair)
-                    self._keep.append(request)  # their ids must stay theirs
+                    self._keep.append(request)  # keep them alive, so that their ids stay unique
                     answer = None
                 request = None
             if not stack:

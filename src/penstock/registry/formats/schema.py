@@ -1,7 +1,7 @@
-"""What the three formats have in common: a parsed schema, its references, and the one error they raise.
+"""Shared by the three formats: a parsed schema, its references, and the one error that they raise.
 
-Nothing here reads a topic or a socket. The service resolves references before it parses, so a format
-only ever sees text and the texts it stands on.
+Nothing here reads a topic or a socket. The service resolves references before it parses, so a format only
+gets text and the texts of its references.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any, ClassVar, NamedTuple
 from penstock.errors import PenstockError
 
 MAX_CHARS = 1_048_576
-"""The longest text taken as a new schema. A record of `_schemas` holds no more in a cluster with Kafka's
-default `message.max.bytes`, and no parser should be kept busy with what cannot be stored."""
+"""The maximum length of a new schema. A record of `_schemas` holds no more in a cluster with Kafka's default
+`message.max.bytes`, and parsing what cannot be stored would be a waste.
+"""
 
 MAX_DEPTH = 100
-"""How deep types may nest. Real schemas stay under twenty. Every walk over a schema recurses."""
+"""The maximum nesting depth of types. Real schemas stay under twenty. Every walk over a schema recurses."""
 
 
 class Words(NamedTuple):
@@ -29,12 +30,12 @@ class Words(NamedTuple):
 
 
 class InvalidSchema(PenstockError):
-    """The text is not a schema of its type, or does not fit its references."""
+    """The text is not a schema of its type, or does not match its references."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reference:
-    """What a schema says it stands on: a name it uses, and the subject and version that define it."""
+    """A reference of a schema: a name that it uses, and the subject and version that define it."""
 
     name: str
     subject: str
@@ -43,7 +44,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedReference:
-    """A reference with the text found for it, and what that text stands on in turn."""
+    """A reference with its text, and the references of that text."""
 
     name: str
     subject: str
@@ -57,10 +58,10 @@ class ResolvedReference:
 
 
 def dependencies_first(references: Sequence[ResolvedReference]) -> Iterator[ResolvedReference]:
-    """Every reference once by name, each after those that it needs itself.
+    """Every reference once by name, each after its own references.
 
-    References that lead back to themselves are refused: the service cannot store such a pair, but a
-    topic written by others may hold one.
+    Circular references are rejected: the service cannot store them, but a topic written by others may contain
+    them.
     """
     done: set[str] = set()
     open_: list[Reference] = []
@@ -85,7 +86,7 @@ def dependencies_first(references: Sequence[ResolvedReference]) -> Iterator[Reso
 
 
 class ParsedSchema(abc.ABC):
-    """A schema that was understood. Two are the same when canonical text and references are."""
+    """A parsed schema. Two are the same if their canonical text and references are."""
 
     schema_type: ClassVar[str]
     references: tuple[Reference, ...]
@@ -94,15 +95,17 @@ class ParsedSchema(abc.ABC):
 
     @abc.abstractmethod
     def canonical(self) -> str:
-        """The text that is stored and returned: the user's schema in one spelling."""
+        """The text that is stored and returned: the user's schema in canonical form."""
 
     @abc.abstractmethod
     def normalized(self) -> str:
-        """`normalize=true`: as canonical, and what carries no meaning, as the order of properties, sorted."""
+        """`normalize=true`: like canonical, with parts sorted whose order has no meaning, such as
+        properties.
+        """
 
     @abc.abstractmethod
     def differences(self, writer: Any, words: Words, policy: str) -> list[str]:
-        """Why data of `writer`, a schema of the same type, cannot be read by this one."""
+        """Why data written with `writer`, a schema of the same type, cannot be read with this one."""
 
     @abc.abstractmethod
     def has_top_level_field(self, name: str) -> bool:
@@ -117,5 +120,7 @@ class ParsedSchema(abc.ABC):
         return tuple(sorted(set(self.references)))
 
     def formatted(self, style: str) -> str:
-        """The text in one of the styles of `?format=`; unknown ones are canonical, as in Confluent's."""
+        """The text in one of the styles of `?format=`; unknown styles mean canonical, as in Confluent's
+        registry.
+        """
         return self.canonical()

@@ -1,1 +1,1 @@
-"""The REST API: routes, one request at a time in one format, errors in Confluent's shape."""
+"""The REST API: routes, request parsing, errors in Confluent's format."""

@@ -1,7 +1,7 @@
-"""The registry as an ASGI application: Starlette for its pages, the API below it.
+"""The registry as an ASGI application: Starlette for its pages, and the API.
 
-The API finds the route itself, because a subject may hold an encoded slash, which Starlette decodes too
-early; and it answers what is asked most, GET /schemas/ids/{id}, from bytes that were made once.
+The API finds routes itself, because a subject may contain an encoded slash, which Starlette decodes too
+early; and it serves the most frequent request, GET /schemas/ids/{id}, from cached bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNKNOWN_FIELDS = (b"confluent-accept-unknown-properties", b"true")
 
 
 class Api:
-    """Answers the routes of the API; errors in Confluent's shape, whatever comes."""
+    """Handles the routes of the API; all errors have Confluent's format."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Api:
         self._accepted: dict[bytes, str | None] = {}
 
     def forget(self, context: str, schema_id: int) -> None:
-        """The schema of this id changed: the bytes that were made of it are old."""
+        """The schema of this id changed: drop its cached bytes."""
         if context == DEFAULT_CONTEXT:
             self._by_id.pop((schema_id, True), None)
             self._by_id.pop((schema_id, False), None)
@@ -115,7 +115,7 @@ class Api:
         self.metrics.count(method, route_path, answer.status, time.perf_counter() - started)
 
     async def _answer_by_id(self, scope: Scope, raw_path: bytes, send: Send) -> bool:
-        """From ready bytes, for a schema that is known and a client that takes the usual type."""
+        """From cached bytes, for a known schema and a client that accepts the default type."""
         digits = raw_path[len(_BY_ID) :]
         if not digits.isdigit() or len(digits) > 10:
             return False
@@ -197,7 +197,7 @@ def application(api: Api) -> Starlette:
 
 
 def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
-    """What the guard in front of the registry refuses, in Confluent's shape."""
+    """A refusal by the guard in front of the registry, in Confluent's format."""
     return dump({"error_code": refusal.status, "message": refusal.message}), V1_JSON
 
 

@@ -1,1 +1,1 @@
-"""Rows as Avro, JSON and Protobuf, for the sink: schemas of Spark's types, and columns to bytes."""
+"""Encodes rows as Avro, JSON and Protobuf for the sink: schemas from Spark's types, and columns to bytes."""

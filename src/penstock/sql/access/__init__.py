@@ -1,1 +1,1 @@
-"""What a user of the SQL server may do: the ACLs of the cluster decide."""
+"""Permissions of the users of the SQL server, from the ACLs of the cluster."""

@@ -1,10 +1,11 @@
-"""What a user may do with topics: the brokers are asked, as that user.
+"""A user's permissions on topics, as the brokers report them for that user.
 
-The server has the cluster make a delegation token for the user (KIP-48, KIP-373), logs in with it, and asks
-what this login may do (KIP-430). So the brokers' own authorizer decides, super users and wildcards included;
-no password of a user goes through here, and the server needs one permission: CreateTokens on the users.
+The server creates a delegation token for the user (KIP-48, KIP-373), logs in with it, and asks for the
+authorized operations of that login (KIP-430). So the brokers' own authorizer decides, including super users
+and wildcards; the server never sees the user's Kafka password, and needs only one permission: CreateTokens on
+the users.
 
-A decision is kept for a second. A cluster without an authorizer (SECURITY_DISABLED) limits nobody.
+Results are cached for a second. A cluster without an authorizer (SECURITY_DISABLED) restricts nobody.
 """
 
 from __future__ import annotations
@@ -48,19 +49,21 @@ class Operation(IntEnum):
 
 
 class Topic:
-    """What one user may do with one topic, as the brokers say."""
+    """The permissions of one user on one topic, as the brokers report them."""
 
     def __init__(self, operations: int, *, missing: bool = False) -> None:
         self._operations = operations
         self.missing = missing
-        """It is not there, and the user may know that."""
+        """The topic does not exist, and the user may know that."""
 
     def allows(self, operation: Operation) -> bool:
         return bool(self._operations >> operation & 1)
 
 
 class UserRights:
-    """One user. Calls may come from any thread, and may take as long as the cluster does."""
+    """The permissions of one user. Calls may come from any thread, and may take as long as the cluster
+    does.
+    """
 
     def __init__(self, name: str, session: Callable[[], Brokers], lock: threading.Lock) -> None:
         self.name = name
@@ -85,7 +88,7 @@ class UserRights:
             return frozenset(each.name for each in answer.topics if not each.error_code)
 
     def may_create(self, topic: str) -> bool:
-        """Whether the user could create the topic, which is only asked: nothing is created."""
+        """Whether the user may create the topic. Only validated: nothing is created."""
         new = Message(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[])
         with self._lock:
             answer = self._request(
@@ -95,7 +98,7 @@ class UserRights:
         return answer.topics[0].error_code not in codes
 
     def may_write_missing(self, topic: str) -> bool:
-        """Whether the user could write to a topic that is not there yet: a record for it is only refused."""
+        """Whether the user may write to a missing topic: checked with a record that the broker rejects."""
         partition = Message(index=0, records=None)
         request = Message(
             transactional_id=None,
@@ -108,7 +111,9 @@ class UserRights:
         return bool(answer.responses[0].partition_responses[0].error_code != TopicAuthorizationFailed.code)
 
     def may_alter_cluster(self) -> bool:
-        """ALTER on the cluster: what reaches past topics, such as code and files of the server's machine."""
+        """ALTER on the cluster: needed for anything beyond topics, such as code and files on the server's
+        machine.
+        """
         with self._lock:
             request = Message(include_cluster_authorized_operations=True, endpoint_type=1)
             answer = self._request(ApiKey.DESCRIBE_CLUSTER, request)
@@ -145,7 +150,7 @@ class UserRights:
 
 
 class ClusterRights:
-    """The rights of all users, at one cluster. `client` is in Java's names, with the server's own login."""
+    """The permissions of all users in one cluster. `client` has Java's names, with the server's own login."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = client
@@ -155,7 +160,7 @@ class ClusterRights:
         self._users: OrderedDict[str, _User] = OrderedDict()
 
     def of(self, name: str | None) -> UserRights | None:
-        """None: nobody is limited, because there is no login here or there are no ACLs at the cluster."""
+        """None if nobody is restricted: there is no login, or the cluster has no authorizer."""
         if name is None:
             return None
         with self._lock:
@@ -182,7 +187,7 @@ class ClusterRights:
     def _acls(self) -> bool:
         now = time.monotonic()
         known = self._has_acls
-        # A cluster gets an authorizer by a restart of its brokers, and does not lose it while it runs.
+        # A cluster gets or loses an authorizer only when its brokers restart.
         if known is not None and (known[1] or now - known[0] < _ACLS_SECONDS):
             return known[1]
         wanted = Message(
@@ -200,7 +205,7 @@ class ClusterRights:
         return found
 
     def _ask(self, api: ApiKey, message: Message) -> Message:
-        """As the server itself; the lock is held."""
+        """Asks with the server's own login; the lock is held."""
         try:
             if self._own is None:
                 self._own = Brokers(ClientSettings.from_kafka(self._client))
@@ -209,7 +214,7 @@ class ClusterRights:
             raise Unavailable(f"the cluster cannot be asked for permissions: {error}") from error
 
     def login(self, name: str) -> tuple[ClientSettings, float]:
-        """Settings that log in as the user by a token, and until when they do (monotonic)."""
+        """The settings of a token login for the user, and its expiry (monotonic)."""
         request = Message(
             owner_principal_type="User", owner_principal_name=name, renewers=[], max_lifetime_ms=_LIFE_MS
         )
@@ -233,7 +238,7 @@ class ClusterRights:
 
 
 class _User:
-    """A user's connection, made when it is needed, and again when its token nears its end."""
+    """A user's connection, created on demand, and again shortly before its token expires."""
 
     def __init__(self, name: str, cluster: ClusterRights) -> None:
         self._name = name
@@ -251,7 +256,7 @@ class _User:
         try:
             self._brokers.any()
         except AuthenticationFailed:
-            # The token was expired by somebody, or the brokers' secret is another: a new one counts.
+            # Somebody expired the token, or the brokers' secret changed: get a new one.
             self._drop()
             settings, self._until = self._cluster.login(self._name)
             self._brokers = Brokers(settings)

@@ -49,7 +49,7 @@ _VERBS = {
 
 
 def names_files(statement: Statement) -> bool:
-    """Whether it says which files of the server's machine are a table."""
+    """Whether the statement defines a table by files on the server's machine."""
     if not isinstance(statement, CreateRelation):
         return False
     storage = statement.options.get("storage", "topic").lower()
@@ -57,7 +57,9 @@ def names_files(statement: Statement) -> bool:
 
 
 class Checks:
-    """Of one statement: NotAllowed, or Unknown for what its user may not even know of."""
+    """The checks of one statement: NotAllowed, or Unknown for objects whose existence the user may not
+    know.
+    """
 
     def __init__(self, rights: UserRights, catalog: Catalog, names: Names) -> None:
         self._rights = rights
@@ -65,7 +67,7 @@ class Checks:
         self._names = names
 
     def check(self, statement: Statement, properties: Iterable[str] = ()) -> None:
-        """`properties`: the names of those that the statement is carried out with."""
+        """`properties`: the names of the properties with which the statements are executed."""
         for name in restricted(properties):
             self._administers(f"set '{name}'", statement)
         if isinstance(statement, Explain) and statement.statement is not None:
@@ -92,7 +94,7 @@ class Checks:
         return None
 
     def visible(self) -> tuple[Catalog, frozenset[str]]:
-        """The catalog without what the user may not describe, and the topics that it may."""
+        """The catalog without the objects that the user may not describe, and the visible topics."""
         topics = self._rights.visible()
 
         def sees(relation: Relation) -> bool:
@@ -190,7 +192,7 @@ class Checks:
     # What is needed
 
     def _topics_of(self, relation: Relation, seen: frozenset[str] = frozenset()) -> frozenset[str] | None:
-        """The topics whose records it shows; None if that is not known: files that no query here wrote."""
+        """The topics whose records the table shows; None if unknown: files that no query here wrote."""
         if relation.topic is not None:
             return frozenset((relation.topic,))
         query = self._catalog.queries.get(relation.made_by or "")
@@ -240,7 +242,7 @@ class Checks:
             self._reads(relation, place)
 
     def _writes(self, topic: str, place: Place) -> None:
-        """To a topic that may not be there yet."""
+        """Write to a topic that may not exist yet."""
         found = self._rights.topics([topic])[topic]
         if found.missing:
             if not self._rights.may_create(topic):
@@ -260,7 +262,7 @@ class Checks:
     def _needs(self, topics: Iterable[str], operation: Operation, name: str, place: Place) -> None:
         for topic, found in sorted(self._rights.topics(topics).items()):
             if found.missing or found.allows(operation):
-                continue  # what is missing the statement itself finds out
+                continue  # the statement itself reports a missing object
             if not found.allows(Operation.DESCRIBE):
                 raise Unknown(_unknown(name), place)
             raise self._denied(operation, topic, place)
@@ -281,5 +283,5 @@ class Checks:
 
 
 def _unknown(name: str) -> str:
-    """As for a name that nobody knows, without names that are near it."""
+    """As for a name that does not exist, without similar names."""
     return f"no stream, table or topic `{name}`"

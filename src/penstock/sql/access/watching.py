@@ -1,4 +1,4 @@
-"""A push query ends when its user may no longer read what it reads."""
+"""Ends a push query when its user may no longer read its sources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS = 2.0
 
 
 def while_allowed(rows: Rows, check: Callable[[], None], seconds: float = _SECONDS) -> Rows:
-    """The same rows, for as long as `check` raises neither NotAllowed nor Unknown; that is raised then."""
+    """The same rows, for as long as `check` raises neither NotAllowed nor Unknown; then raises that error."""
     ended = threading.Event()
     denied: list[SqlError] = []
 
@@ -26,7 +26,7 @@ def while_allowed(rows: Rows, check: Callable[[], None], seconds: float = _SECON
                 rows.close()
                 return
             except SqlError:
-                continue  # the cluster does not answer, and gives the query no records either
+                continue  # the cluster does not respond, and so gives the query no records either
 
     def each() -> Iterator[list[Any]]:
         threading.Thread(target=watch, name="sql-rights", daemon=True).start()

@@ -1,1 +1,1 @@
-"""What is defined: relations, functions and queries, and the topic that keeps them."""
+"""The catalog: relations, functions and queries, and the topic that stores them."""

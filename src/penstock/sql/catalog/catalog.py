@@ -1,10 +1,10 @@
-"""What there is: relations, functions and continuous queries, folded from the records of `__penstock_sql`.
+"""The catalog of relations, functions and continuous queries, built from the records of `__penstock_sql`.
 
-Pure. An image is frozen; `fold` gives the next one. The `plan_*` functions say which records a statement
-writes, or raise what is wrong with it; who carries it out is the engine.
+Pure. An image is immutable; `fold` returns the next one. The `plan_*` functions return the records that a
+statement writes, or raise an error; the engine carries statements out.
 
-A query has with it all that it needs to be run again as it was: its text, its sources and functions as they
-were when it was created. What is created, replaced or dropped later does not change it.
+A query's definition has everything needed to run it again unchanged: its text, and its sources and functions
+as of its creation. Objects created, replaced or dropped later do not change it.
 """
 
 from __future__ import annotations
@@ -23,33 +23,34 @@ TOPIC = "__penstock_sql"
 Kind = Literal["stream", "table"]
 State = Literal["RUNNING", "PAUSED"]
 Mode = Literal["append", "update", "complete", "refresh"]
-"""How a query's rows come: each once; those that have changed; all of them after each batch; all of them
-when a source has changed. Of the last two the difference to what was written before is written."""
+"""How a query writes its rows: each once; the changed ones; all of them after each micro-batch; or all of
+them when a source has changed. For the last two, only the difference to the previous rows is written.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A stream or table: where its records are, and how they are read."""
+    """A stream or table: where its records are, and how to read them."""
 
     name: str
     kind: Kind
     topic: str | None
-    """None for one that is kept in files: `path`."""
+    """None for a table in files: `path`."""
     columns: tuple[Column, ...]
-    """All but those with `__`. `Column.key`: read from the record's key instead of its value."""
+    """All columns except those with `__`. `Column.key`: read from the record's key instead of its value."""
     key_columns: tuple[str, ...] = ()
-    """What distinguishes the rows of a table."""
+    """The columns that identify a row of the table."""
     format: str = "json"
     key_format: str = "string"
     options: Mapping[str, str] = field(default_factory=dict)
     schemas: Mapping[str, int] = field(default_factory=dict)
-    """Versions of the subjects of value and key that it is read with."""
+    """The versions of the value and key subjects with which it is read."""
     statement: str = ""
     made_by: str | None = None
-    """The query whose output it is."""
+    """The query that writes it."""
     path: str | None = None
     implicit: bool = False
-    """It is a topic with a schema, and nobody has created it."""
+    """A topic with a schema that nobody has declared as a relation."""
 
     @property
     def folded(self) -> str:
@@ -72,7 +73,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of SQL that is written in Python."""
+    """A SQL function written in Python."""
 
     name: str
     parameters: tuple[Column, ...]
@@ -99,22 +100,24 @@ class QueryDef:
     statement: str
     target: Relation
     sources: Mapping[str, Relation]
-    """By the names that the statement has for them."""
+    """By the names that the statement uses."""
     functions: tuple[Function, ...] = ()
     state: State = "RUNNING"
     mode: Mode = "append"
     generation: int = 0
-    """Grows when it starts over, with an empty state."""
+    """Incremented when it starts over with empty state."""
     uid: str = ""
-    """Of the generation: names its checkpoint and its writes, so that nothing older is taken for its own."""
+    """Id of the generation: part of the names of its checkpoint and writes, so that they never match older
+    ones.
+    """
     properties: Mapping[str, str] = field(default_factory=dict)
     starting: Mapping[str, str] = field(default_factory=dict)
-    """Where each topic is read from at first: `earliest`, or offsets in JSON."""
+    """The start position in each topic: `earliest`, or offsets in JSON."""
     shuffle_partitions: int = 2
     """Cannot change while the state is kept."""
     fingerprint: Mapping[str, Any] | None = None
     empties: Mapping[str, Any] | None = None
-    """The definition of before, in JSON, if its rows have to be deleted before this one first runs."""
+    """The previous definition in JSON, if its rows must be deleted before this one first runs."""
 
     def reads(self, relation: str) -> bool:
         return any(each.folded == relation.casefold() for each in self.sources.values())
@@ -124,13 +127,13 @@ class QueryDef:
 
     @property
     def topics(self) -> frozenset[str]:
-        """All that it reads and writes."""
+        """All topics that it reads and writes."""
         both = (*self.sources.values(), self.target)
         return frozenset(each.topic for each in both if each.topic is not None)
 
     @property
     def directory(self) -> str:
-        """Of its checkpoint, below the storage."""
+        """The directory of its checkpoint, below the storage."""
         return f"queries/{self.id}/{self.generation}-{self.uid}"
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +154,7 @@ class QueryDef:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of the topic; a value of None deletes what the key names."""
+    """A record of the topic; a value of None deletes the key."""
 
     key: str
     value: Mapping[str, Any] | None
@@ -162,7 +165,7 @@ class Record:
 
     @classmethod
     def decode(cls, key: bytes | None, value: bytes | None) -> Record | None:
-        """None for what is not a record of ours; it is skipped."""
+        """None for an unknown record; it is skipped."""
         try:
             data = None if value is None else json.loads(value)
             if key is None or not (data is None or isinstance(data, dict)):
@@ -174,20 +177,20 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All that there is, by casefolded name; queries by id."""
+    """The whole catalog, by casefolded name; queries by id."""
 
     relations: Mapping[str, Relation] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
     queries: Mapping[str, QueryDef] = field(default_factory=dict)
     numbers: Mapping[str, int] = field(default_factory=dict)
-    """Of the next query of a kind and name."""
+    """The number of the next query, by kind and name."""
     epoch: int = 0
-    """Of the leader that took over last; each has one of its own, higher than all before."""
+    """The epoch of the latest leader: higher than all before."""
     leader: str | None = None
-    """Its URL."""
+    """The URL of the latest leader."""
 
     def fold(self, records: Iterable[Record]) -> Catalog:
-        """The image after these records. Keys that it does not know are of a newer Penstock: skipped."""
+        """The image after these records. Unknown keys come from a newer Penstock and are skipped."""
         relations, functions, queries = dict(self.relations), dict(self.functions), dict(self.queries)
         numbers, epoch, leader = dict(self.numbers), self.epoch, self.leader
         for record in records:
@@ -229,7 +232,7 @@ class Catalog:
         return sorted(each.id for each in self.queries.values() if each.reads(relation))
 
     def downstream(self, topic: str) -> list[str]:
-        """The queries that read a topic as a stream, and those that read in the same way what they write."""
+        """The queries that read a topic as a stream, and transitively those that read their outputs."""
         found: list[str] = []
         topics = [topic]
         for each in topics:
@@ -263,12 +266,12 @@ def query_record(query: QueryDef) -> Record:
 
 
 def leader_record(catalog: Catalog) -> Record:
-    """What a server writes that takes over."""
+    """The record that a new leader writes."""
     return Record("leader/epoch", {"epoch": catalog.epoch + 1, "leader": catalog.leader})
 
 
 def server_record(url: str) -> Record:
-    """What a server writes that takes over, first: the others send it statements."""
+    """The first record of a new leader: it tells other servers where to send statements."""
     return Record("server/leader", {"leader": url})
 
 
@@ -282,7 +285,7 @@ def gone(what: Literal["relation", "function", "query"], name: str) -> Record:
 def plan_relation(
     catalog: Catalog, relation: Relation, or_replace: bool, place: Place | None
 ) -> list[Record]:
-    """Records that create a relation which no query of ours fills."""
+    """The records that create a relation which no query here writes."""
     old = catalog.relation(relation.name)
     if old is not None:
         if not or_replace:
@@ -297,7 +300,7 @@ def plan_relation(
 
 
 def next_query_id(catalog: Catalog, kind: str, name: str) -> tuple[str, Record]:
-    """The id of a new query, which no other has had, and the record that takes its number."""
+    """A new, unique query id, and the record that reserves its number."""
     clean = "".join(char if char.isalnum() or char == "_" else "_" for char in name.casefold())
     base = f"{kind}_{clean}"
     number = catalog.numbers.get(base, 1)
@@ -318,7 +321,7 @@ def plan_function(
 def plan_state(
     catalog: Catalog, query_id: str | None, state: State, place: Place | None = None
 ) -> tuple[list[QueryDef], list[Record]]:
-    """PAUSE and RESUME: the queries that change, and their records. None is all queries."""
+    """PAUSE and RESUME: the queries that change, and their records. None means all queries."""
     chosen = list(catalog.queries.values()) if query_id is None else [catalog.query(query_id, place)]
     changed = [replace(each, state=state) for each in chosen if each.state != state]
     return changed, [query_record(each) for each in changed]
@@ -327,7 +330,7 @@ def plan_state(
 def plan_terminate(
     catalog: Catalog, query_id: str | None, place: Place | None = None
 ) -> tuple[list[QueryDef], list[Record]]:
-    """The queries that end, and their records. What they have written stays, as a relation of its own."""
+    """The queries that end, and their records. Their outputs stay, as independent relations."""
     chosen = list(catalog.queries.values()) if query_id is None else [catalog.query(query_id, place)]
     records = []
     for each in chosen:
@@ -341,7 +344,7 @@ def plan_terminate(
 def plan_drop(
     catalog: Catalog, name: str, kind: str, place: Place | None
 ) -> tuple[Relation | None, list[QueryDef], list[Record]]:
-    """DROP: the relation (None: there is none), its own queries, which end, and the records."""
+    """DROP: the relation (None: it does not exist), its own queries, which end, and the records."""
     relation = catalog.relation(name)
     if relation is None:
         return None, [], []
@@ -373,7 +376,7 @@ def _cannot_drop(name: str, said: Sequence[str], queries: Sequence[str]) -> str:
 
 
 def users_of_function(catalog: Catalog, name: str) -> list[str]:
-    """The queries that call it."""
+    """The queries that call the function."""
     folded = name.casefold()
     return sorted(
         each.id

@@ -1,6 +1,7 @@
-"""The cluster and the registry, as statements need them: topics, offsets, schemas.
+"""Operations of statements on the cluster and the registry: topics, offsets, schemas.
 
-Calls may come from any thread; they are made one at a time. What does not answer is `Unavailable`.
+Calls may come from any thread; they are executed one at a time. Raises `Unavailable` if a server does not
+respond.
 """
 
 from __future__ import annotations
@@ -71,13 +72,13 @@ class ClusterAdmin:
             return cluster.topics()
 
     def partitions(self, topic: str) -> int | None:
-        """How many it has; None if there is no such topic."""
+        """The number of partitions; None if the topic does not exist."""
         with self._ask_cluster() as cluster:
             found = cluster.partitions([topic]).get(topic)
             return None if found is None else found.partition_count
 
     def offsets(self, topics: Iterable[str], *, first: bool = False) -> dict[tuple[str, int], int]:
-        """The ends of all partitions of these topics, as a reader of committed records sees them."""
+        """The end offsets of all partitions of these topics for a `read_committed` consumer."""
         with self._ask_cluster() as cluster:
             there = cluster.partitions(topics)
             wanted = {
@@ -89,7 +90,9 @@ class ClusterAdmin:
             return {place: offset or 0 for place, offset in found.items()}
 
     def has_records(self, topic: str) -> bool:
-        """Whether anything is in it, or is being written to it in a transaction. False if there is none."""
+        """Whether the topic has records, including those of an open transaction. False if it does not
+        exist.
+        """
         with self._ask_cluster() as cluster:
             info = cluster.partitions([topic]).get(topic)
             if info is None:
@@ -99,7 +102,7 @@ class ClusterAdmin:
             return cluster.list_offsets(dict.fromkeys(places, LATEST), READ_UNCOMMITTED) != first
 
     def retentions(self, topics: Iterable[str]) -> list[Retention]:
-        """How long these topics keep records; of those that we may not ask about nothing is said."""
+        """The retention of these topics; topics that we may not describe are omitted."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined]
 
@@ -119,7 +122,9 @@ class ClusterAdmin:
         return found
 
     def starting(self, topics: Iterable[str], reset: str) -> dict[str, str]:
-        """Where readers of these topics begin: `latest` is where they end now, as the source writes it."""
+        """The start offsets of readers of these topics: `latest` is replaced by the current end, in the
+        source's format.
+        """
         if reset == "earliest":
             return {}
         if reset != "latest":
@@ -132,7 +137,7 @@ class ClusterAdmin:
     def create_topic(
         self, topic: str, partitions: int, config: Mapping[str, str] | None = None, replicas: int = -1
     ) -> bool:
-        """False if it was there."""
+        """Returns False if the topic existed."""
         with self._ask_cluster() as cluster:
             if topic in cluster.partitions([topic]):
                 return False
@@ -141,7 +146,7 @@ class ClusterAdmin:
             )
 
     def delete_topic(self, topic: str) -> bool:
-        """Once its leader has heard of it; False if there is none."""
+        """Returns when the topic's leader has processed it; False if the topic does not exist."""
         from confluent_kafka import KafkaError, KafkaException
 
         admin = self._admin()  # its futures fail when it is released
@@ -155,7 +160,9 @@ class ClusterAdmin:
         return True
 
     def delete_group(self, group: str) -> bool:
-        """False if there is none. A group that has members, or that we may not delete, stays."""
+        """Returns False if the group does not exist. A group with members, or one that we may not delete,
+        stays.
+        """
         from confluent_kafka import KafkaError, KafkaException
 
         admin = self._admin()
@@ -220,7 +227,7 @@ class ClusterAdmin:
             return registry.resolve(schema)
 
     def register(self, subject: str, schema_type: str, text: str) -> RegisteredSchema:
-        """As the subject's rules allow; Clash with the registry's reasons if they do not."""
+        """Register as the subject's rules allow. Raises Clash with the registry's reasons otherwise."""
         with self._ask_registry() as registry:
             body = schema_body(text, schema_type)
             try:

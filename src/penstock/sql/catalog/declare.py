@@ -1,6 +1,6 @@
-"""CREATE STREAM and CREATE TABLE: from a statement to the relation that it means, checked.
+"""CREATE STREAM and CREATE TABLE: validates a statement and returns the relation that it declares.
 
-Of a statement with columns the topic may be missing, and is made; without columns they are the registry's.
+If the statement has columns, a missing topic is created; without columns they come from the registry.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _OWN_TOPICS = (
     "__penstock_sql", "__penstock_queries", "__penstock_marks", "__penstock_marks_once", "_schemas",
     "__consumer_offsets", "__transaction_state", "__share_group_state",
 )  # fmt: skip
-"""What the cluster, the registry and SQL servers keep their own records in."""
+"""Topics of the cluster, the registry and SQL servers."""
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NOT_KEPT = ("topic", "format", "key_format", "partitions", "replicas", "path", "state", "existing")
 
 
 class Options:
-    """The options of a WITH, checked."""
+    """The validated options of a WITH."""
 
     def __init__(self, statement: CreateRelation) -> None:
         self._statement = statement
         self.given = dict(statement.options)
-        if "value_format" in self.given:  # as ksqlDB calls it
+        if "value_format" in self.given:  # ksqlDB's name
             self.given["format"] = self.given.pop("value_format")
         if "kafka_topic" in self.given:
             self.given["topic"] = self.given.pop("kafka_topic")
@@ -112,12 +112,12 @@ class Options:
         return self.time("retention", positive=True)
 
     def kept(self) -> dict[str, str]:
-        """What goes with the relation."""
+        """The options that are stored with the relation."""
         return {name: value for name, value in self.given.items() if name not in _NOT_KEPT}
 
 
 def parsed_types(columns: Iterable[Column], text: str) -> dict[str, DataType]:
-    """The columns' types as Spark has them; Clash at the one that is none."""
+    """The columns' types in Spark; Clash for an unknown type."""
     found: dict[str, Any] = {}
     for column in columns:
         try:
@@ -131,7 +131,7 @@ def parsed_types(columns: Iterable[Column], text: str) -> dict[str, DataType]:
 def declared(
     statement: CreateRelation, options: Options, admin: ClusterAdmin, spark: SparkSession, text: str
 ) -> Relation:
-    """The relation of a CREATE without AS; its topic is made if it has to be."""
+    """The relation of a CREATE without AS; creates its topic if necessary."""
     name_place = Place.of(statement.text, statement.name_span[0])
     if options.storage != "topic":
         return _of_files(statement, options, spark, text, name_place)
@@ -204,7 +204,7 @@ def declared(
 
 
 def check_target(topic: str, place: Place | None) -> None:
-    """Whoever wrote to these topics would break what the cluster, the registry or this server stand on."""
+    """Rejects topics that the cluster, the registry or this server rely on."""
     if topic in _OWN_TOPICS:
         raise Clash(f"The topic `{topic}` is reserved for internal use. Choose another name.", place)
 
@@ -216,7 +216,7 @@ def check_one_column(form: str, columns: Sequence[str], place: Place | None) -> 
 
 
 def check_plain_columns(form: str, columns: Iterable[Column], place: Place | None) -> None:
-    """What a line of CSV cannot hold would be written, and never be read."""
+    """Values that a CSV line cannot hold would be written and could never be read."""
     for column in columns if form == "csv" else ():
         if column.type.upper().startswith(("ARRAY", "MAP", "STRUCT")):
             raise Clash(
@@ -227,7 +227,9 @@ def check_plain_columns(form: str, columns: Iterable[Column], place: Place | Non
 
 
 def check_column_types(form: str, columns: Iterable[Column], place: Place | None) -> None:
-    """Clash for a type that the format has no place for. Of a format of the registry its schema says that."""
+    """Raises Clash for a type that the format cannot represent. For formats of the registry, the schema
+    decides.
+    """
     from penstock.spark.errors import NotTyped
     from penstock.spark.typed.text_values import check_types
 
@@ -255,13 +257,13 @@ def check_topic_name(topic: str, place: Place | None, option: str = "topic") -> 
 def make_topic(
     admin: ClusterAdmin, topic: str, kind: Kind, options: Options, *, partitions: int, retention: int | None
 ) -> bool:
-    """False if it is there already. `retention` in milliseconds; None: the cluster's default."""
+    """Returns False if the topic exists. `retention` in milliseconds; None: the cluster's default."""
     config = topic_config(kind, retention)
     return admin.create_topic(topic, options.partitions or partitions, config, options.replicas or -1)
 
 
 def check_times(relation: Relation, options: Options, place: Place | None) -> None:
-    """`timestamp` names a column that can be a time; `watermark` is an interval."""
+    """`timestamp` must name a column that can be a time; `watermark` must be an interval."""
     name = relation.options.get("timestamp")
     if name is not None:
         column = relation.column(name)
@@ -304,14 +306,14 @@ def _chosen(
 
 
 def struct_of(columns: Iterable[Column]) -> StructType:
-    """The value of a record with these columns."""
+    """The struct type of a record value with these columns."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(each.name, from_words(each.type)) for each in columns if not each.key])
 
 
 def register_columns(admin: ClusterAdmin, topic: str, form: str, columns: Iterable[Column]) -> int:
-    """Registers a schema with these columns under the topic's name; its version."""
+    """Registers a schema with these columns under the topic's name. Returns its version."""
     from penstock.spark.encoders.framed import schema_text
     from penstock.spark.errors import SparkError
 
@@ -370,7 +372,9 @@ def _of_files(
 
 
 def target_format(options: Options, sources: Mapping[str, Relation], columns: Sequence[str]) -> str:
-    """The format of what a query writes: as it says, or as its first source if that can hold the columns."""
+    """The format of a query's output: as given, or that of its first source if it can represent the
+    columns.
+    """
     if options.format is not None:
         return options.format
     first = next((each for each in sources.values() if each.topic is not None), None)

@@ -1,8 +1,9 @@
-"""The catalog's topic `__penstock_sql`, and who leads: one server of a group writes it and runs the queries.
+"""The catalog's topic `__penstock_sql` and the leader election: one server of a group writes it and runs the
+queries.
 
-The same as in a schema registry, whose store, group member and rules of leading are used: the topic is
-compacted and has one partition, each server reads all of it, and the leader writes in transactions that fence
-whoever led before. It has a thread with an event loop of its own; what is here can be called from any thread.
+Works like a schema registry, and uses the same store, group member and leadership: the topic is compacted and
+has one partition, each server reads all of it, and the leader writes in transactions that fence the previous
+leader. It has its own thread with an event loop; its methods can be called from any thread.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ log = logging.getLogger(__name__)
 
 PROTOCOL_TYPE = "penstock-sql"
 _MORE_SECONDS = 5.0
-"""By which a waiting thread outlasts the limits of what it waits for."""
+"""How much longer a waiting thread waits than the timeout of the operation."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """`client` are librdkafka's settings, `bootstrap.servers` among them."""
+    """`client` are librdkafka's settings, including `bootstrap.servers`."""
 
     client: Mapping[str, str]
     member: Mapping[str, str] | None = None
-    """The same in Kafka's names, for the group's member, where they differ."""
+    """The same with Kafka's names where they differ, for the group member."""
     topic: str = TOPIC
     group: str = "penstock-sql"
     replication_factor: int = 3
@@ -51,7 +52,7 @@ class LogSettings:
 
 
 class _Image:
-    """The catalog as the store's reader fills it; `current` is replaced, never changed."""
+    """The catalog as the store's reader updates it; `current` is replaced, never changed."""
 
     def __init__(self) -> None:
         self.offset = -1
@@ -74,7 +75,9 @@ class _Image:
 
 
 class CatalogLog:
-    """The catalog of one server. `on_change` hears, in its thread, when this one begins or ceases to lead."""
+    """The catalog of one server. `on_change` is called in its thread when this server becomes or stops being
+    the leader.
+    """
 
     def __init__(
         self,
@@ -106,13 +109,13 @@ class CatalogLog:
 
     @property
     def leader(self) -> Identity | None:
-        """Who leads, as the group last said, and the topic too."""
+        """The leader according to both the group and the topic."""
         return None if self._leadership is None else self._leadership.leader
 
     # Life
 
     def start(self) -> None:
-        """Make or check the topic, read it to its end, join the group. CannotStart says what is wrong."""
+        """Create or check the topic, read it to its end, join the group. Raises CannotStart."""
         settings = self._settings
         client = {str(name): str(value) for name, value in settings.client.items()}
         client.setdefault("client.id", f"penstock-sql-{self._identity.port}")
@@ -153,7 +156,7 @@ class CatalogLog:
         )
         self._leadership.on_deposed = elector.rejoin
         store.failed.add_done_callback(lambda failed: self._read_failed(failed))
-        # Read first: who leads at once has then all that its queries stand on.
+        # Read first, so that a new leader has all the state for its queries.
         await store.load(settings.start_timeout)
         self._elector = elector
         elector.start()
@@ -172,7 +175,7 @@ class CatalogLog:
             self._on_failed(str(error))
 
     def leave(self, timeout: float = 3.0) -> None:
-        """Out of the group, so that another one takes over now; this one writes no more."""
+        """Leave the group, so that another server takes over now; this one stops writing."""
         elector, self._elector = self._elector, None
         if elector is not None:
             elector.stop(timeout)
@@ -195,7 +198,7 @@ class CatalogLog:
     # Leading and writing
 
     def wait_for_leader(self, timeout: float) -> bool:
-        """Until this server may write, or knows who does; False when that takes longer."""
+        """Wait until this server may write, or knows the leader. Returns False after the timeout."""
         leadership = self._leadership
         if leadership is None:
             return False
@@ -206,7 +209,9 @@ class CatalogLog:
         return self._wait(known(), timeout)
 
     def write(self, records: Sequence[Record]) -> None:
-        """All or none of them; returns when `catalog` has them. Unavailable from who does not lead."""
+        """Write all records or none; returns when `catalog` includes them. Raises Unavailable if this server
+        is not the leader.
+        """
         if not records:
             return
         leadership = self._leadership

@@ -1,4 +1,6 @@
-"""From names in a statement to relations: those of the catalog, and topics whose schema the registry has."""
+"""Resolves names in a statement to relations: those of the catalog, and topics with a schema in the
+registry.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from penstock.sql.language.statements import Column
 
 
 class Names:
-    """Looks names up in an image of the catalog, and in the registry as it is now."""
+    """Looks names up in an image of the catalog, and in the current registry."""
 
     def __init__(self, catalog: Catalog, admin: ClusterAdmin) -> None:
         self._catalog = catalog
         self._admin = admin
 
     def relation(self, name: str, place: Place | None = None) -> Relation:
-        """Unknown, with the nearest name that there is, if nobody knows it."""
+        """Raises Unknown with the most similar name if it does not exist."""
         found = self.find(name, place)
         if found is None:
             raise Unknown(self._missing(name), place)
@@ -59,7 +61,7 @@ class Names:
         return f"no stream, table or topic `{name}`{did_you_mean(name, self.known(topics))}"
 
     def known(self, topics: frozenset[str] | None = None) -> list[str]:
-        """Every name that a query can read."""
+        """All names that a query can read."""
         created = [each.name for each in self._catalog.relations.values()]
         return [*created, *self.implicit_topics(topics)]
 
@@ -74,7 +76,7 @@ class Names:
 
 
 def implicit(topic: str, admin: ClusterAdmin, place: Place | None = None) -> Relation:
-    """A topic as a stream, in the newest version of its schema."""
+    """A topic as a stream, with the newest version of its schema."""
     schema = admin.schema(f"{topic}{VALUE}")
     assert schema is not None
     key_format, schemas = "string", {"value": schema.version}
@@ -97,7 +99,7 @@ def implicit(topic: str, admin: ClusterAdmin, place: Place | None = None) -> Rel
 def registered_columns(
     schema: RegisteredSchema, admin: ClusterAdmin, place: Place | None = None, message: str | None = None
 ) -> tuple[Column, ...]:
-    """The columns that a value of this schema has; one called `value` if it is not a record."""
+    """The columns of a value with this schema; one called `value` if it is not a record."""
     from pyspark.sql.types import StructType
 
     kind = registered_type(schema, admin, place, message)
@@ -109,7 +111,7 @@ def registered_columns(
 def registered_type(
     schema: RegisteredSchema, admin: ClusterAdmin, place: Place | None = None, message: str | None = None
 ) -> Any:
-    """The type that Spark gives to values of a schema."""
+    """The Spark type for values of a schema."""
     from penstock.registry.client import RegistrySettings
     from penstock.spark.errors import SparkError
     from penstock.spark.typed.columns import TypedColumns, TypedPart, source_schema

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 REGISTRY_FORMATS = {"avro": "avro", "protobuf": "protobuf", "json_schema": "json"}
-"""Formats whose schemas are in the registry, as the source and the sink call them."""
+"""Formats with schemas in the registry, with the names of the source and the sink."""
 SCHEMA_TYPES = {"AVRO": "avro", "PROTOBUF": "protobuf", "JSON": "json_schema"}
 TEXT_FORMATS = {"json": "json-text", "csv": "csv-text"}
 FORMATS = (*REGISTRY_FORMATS, *TEXT_FORMATS, "string", "bytes")
@@ -50,7 +50,7 @@ def frame(
     reader: str | None = None,
     commits: bool = True,
 ) -> DataFrame:
-    """The relation's rows: those that come (`streaming`), or all that are there now.
+    """The relation's rows: new ones as they arrive (`streaming`), or all current ones.
 
     `reader` is the id of the continuous query that reads them: its dead letters have it. Without `commits` it
     has no consumer group.
@@ -87,7 +87,7 @@ def source_options(
     starting: str = "earliest",
     headers: bool = False,
 ) -> dict[str, str]:
-    """Options of `format("penstock")` that read the relation's topic."""
+    """Options of `format("penstock")` to read the relation's topic."""
     assert relation.topic is not None
     options = {
         "kafka.isolation.level": "read_committed",
@@ -104,7 +104,7 @@ def source_options(
 
 
 def _typed(relation: Relation, settings: EngineSettings) -> dict[str, str]:
-    """The options that give `value` its type, and `key` where the registry knows it."""
+    """The options that set the type of `value`, and of `key` if the registry knows it."""
     options: dict[str, str] = {}
     parts = []
     if relation.format in REGISTRY_FORMATS:
@@ -145,14 +145,14 @@ def dead_letter_topic(relation: Relation) -> str:
 
 
 def only_looked_at(relation: Relation) -> Relation:
-    """For one who only looks, and writes no dead letters: what does not decode is left out."""
+    """For ad-hoc reads, which write no dead letters: records that cannot be decoded are skipped."""
     if relation.options.get("errors", "dead-letter") != "dead-letter":
         return relation
     return replace(relation, options={**relation.options, "errors": "skip"})
 
 
 def value_ddl(relation: Relation) -> str:
-    """The columns of the value as a schema in Spark's words."""
+    """The value's columns as a Spark schema string."""
     return ", ".join(f"{quoted(each.name)} {each.type}" for each in relation.columns if not each.key)
 
 
@@ -201,7 +201,7 @@ def _own_key(relation: Relation, key_type: DataType) -> Column:
 
 
 def _key_columns(relation: Relation, key_type: DataType) -> dict[str, Column]:
-    """The columns that are read from the key: its text, the fields of its JSON or of its schema."""
+    """The columns that are read from the key: from its text, or from fields of its JSON or schema."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -240,7 +240,7 @@ def _event_time(relation: Relation, columns: Sequence[Column]) -> Column:
 
 
 def _files(session: SparkSession, relation: Relation) -> DataFrame:
-    """A table that is kept in files: as it is now."""
+    """A table in files, as of now."""
     from pyspark.sql import functions as F
 
     assert relation.path is not None
@@ -251,7 +251,7 @@ def _files(session: SparkSession, relation: Relation) -> DataFrame:
 
         from penstock.spark import delta
 
-        if not DeltaTable.is_deltatable(relation.path):  # no batch has been written yet
+        if not DeltaTable.is_deltatable(relation.path):  # no micro-batch has been written yet
             ddl = ", ".join(f"{quoted(each.name)} {each.type}" for each in relation.columns)
             return session.createDataFrame([], ddl)
         rows = delta.read(session, relation.path)
@@ -262,8 +262,9 @@ def _files(session: SparkSession, relation: Relation) -> DataFrame:
 
 
 def json_options() -> dict[str, str]:
-    """How `to_json` writes keys and values: nulls are there, and times have microseconds, as columns have.
-    With fewer two keys could be one, and two rows the same."""
+    """How `to_json` writes keys and values: with nulls, and with microseconds, as in columns. With less
+    precision, two keys could become equal, and two rows the same.
+    """
     return {
         "ignoreNullFields": "false",
         "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -284,7 +285,7 @@ def key_text(columns: Sequence[str]) -> Column:
 
 
 def value_column(relation: Relation, columns: Sequence[str]) -> Column:
-    """The value of a record, as the sink takes it: text, bytes, or a struct that it encodes."""
+    """The value of a record for the sink: text, bytes, or a struct that the sink encodes."""
     from pyspark.sql import functions as F
 
     chosen = [F.col(quoted(each)).alias(each) for each in columns]
@@ -309,7 +310,7 @@ def value_column(relation: Relation, columns: Sequence[str]) -> Column:
 
 
 def sink_options(relation: Relation, settings: EngineSettings) -> dict[str, str]:
-    """Options of `format("penstock")` that write to the relation's topic."""
+    """Options of `format("penstock")` to write to the relation's topic."""
     assert relation.topic is not None
     options = {**settings.spark_options(), "topic": relation.topic}
     if relation.format in REGISTRY_FORMATS:
@@ -324,5 +325,5 @@ def sink_options(relation: Relation, settings: EngineSettings) -> dict[str, str]
 
 
 def value_names(relation: Relation) -> list[str]:
-    """The columns that are in the value."""
+    """The columns of the value."""
     return [each.name for each in relation.columns if not each.key]

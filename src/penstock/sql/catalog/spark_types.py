@@ -1,4 +1,4 @@
-"""Spark's types in words, and which of them go into which."""
+"""Names of Spark's types, and which types can be assigned to which."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def words(kind: DataType) -> str:
 
 
 def fits(given: DataType, wanted: DataType) -> bool:
-    """Whether every value of one type is a value of the other: nothing is lost, and no text is parsed."""
+    """Whether every value of one type is a value of the other, without loss and without parsing text."""
     from pyspark.sql import types as T
 
     if isinstance(given, T.NullType):
@@ -66,7 +66,8 @@ def fits(given: DataType, wanted: DataType) -> bool:
     if one in _WHOLE:
         if isinstance(wanted, T.DecimalType):
             return wanted.precision - wanted.scale >= (3, 5, 10, 19)[_WHOLE.index(one)]
-        # Integers up to 2^24 and 2^53 are floats and doubles exactly; Spark's own assignments allow all.
+        # Integers up to 2^24 and 2^53 fit into floats and doubles exactly; Spark's own assignment rules allow
+        # all.
         return other == "DOUBLE" or (other == "FLOAT" and one in ("TINYINT", "SMALLINT"))
     if isinstance(given, T.DecimalType):
         if isinstance(wanted, T.DecimalType):
@@ -80,7 +81,9 @@ _WORDS = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^\s<>(),:`]+)|([<>(),:]))")
 
 
 def from_words(text: str) -> DataType:
-    """The type that words name, as `words` has them; ValueError for what is none. No Spark needs to run."""
+    """The type with this name, as `words` writes it; ValueError for an unknown one. Needs no running
+    Spark.
+    """
     tokens = [(unquoted(name), word, mark) for name, word, mark in _WORDS.findall(text)]
     kind, rest = _from_words(tokens)
     if rest:
@@ -135,7 +138,7 @@ def _from_words(tokens: _Tokens) -> tuple[DataType, _Tokens]:
 
 
 def _interval(tokens: _Tokens) -> tuple[DataType, _Tokens]:
-    """`INTERVAL DAY TO SECOND`, which no column is declared as, but a query gives."""
+    """`INTERVAL DAY TO SECOND`: not allowed in a column declaration, but a query can return it."""
     from pyspark.sql import types as T
 
     found: list[str] = []

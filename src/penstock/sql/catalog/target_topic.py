@@ -1,4 +1,4 @@
-"""The topic of CREATE … AS: how long it keeps records, and which options have no effect if it exists."""
+"""The topic of CREATE … AS: its retention, and which options have no effect if it exists."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _OF_NEW_TOPICS = ("partitions", "replicas", "retention")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long a topic keeps records: milliseconds, -1 forever; `own` if it is not the cluster's default."""
+    """The retention of a topic: milliseconds, -1 forever; `own` if it is not the cluster's default."""
 
     ms: int
     own: bool
 
 
 def topic_config(kind: str, retention: int | None) -> dict[str, str]:
-    """Settings of a topic that is made for a stream or table.
+    """The settings of a new topic for a stream or table.
 
-    A table is compacted. With a `retention` its rows are deleted, too, when they have not been written for so
-    long; its segments are small enough in time for that to happen not much later.
+    A table is compacted. With a `retention`, rows that were not updated for that time are deleted, too; its
+    segments are rolled often enough for that to happen soon after.
     """
     config = {} if kind == "stream" else {"cleanup.policy": "compact"}
     if retention is not None:
@@ -35,11 +35,11 @@ def topic_config(kind: str, retention: int | None) -> dict[str, str]:
 
 
 def output_retention(sources: Iterable[Retention], *, event_time: bool) -> int | None:
-    """The retention.ms of a topic whose records have the times of what was read; None: the default will do.
+    """The retention.ms of a topic whose records have the timestamps of the input; None: use the default.
 
-    Retention counts from the time of a record. With the time of its source's record it is kept as long as
-    that one. With a time out of a column (`event_time`) nobody knows how old it is: by default it would be
-    deleted within minutes where old events are read.
+    Retention counts from a record's timestamp. With the timestamp of the source record, the retention of the
+    source applies. A timestamp from a column (`event_time`) can be arbitrarily old: with the default, old
+    records would be deleted within minutes.
     """
     known = list(sources)
     if event_time:
@@ -51,7 +51,7 @@ def output_retention(sources: Iterable[Retention], *, event_time: bool) -> int |
 
 
 def kept_for_ever(topic: str, columns: Iterable[str]) -> str:
-    """What to say of a topic that was given retention.ms=-1 because of these columns."""
+    """The message for a topic that got retention.ms=-1 because of these columns."""
     times = ", ".join(f"`{name}`" for name in columns)
     return (
         f"Note: the topic `{topic}` keeps its records forever, because their times are those of {times}, "
@@ -60,7 +60,7 @@ def kept_for_ever(topic: str, columns: Iterable[str]) -> str:
 
 
 def ignored(topic: str, given: Iterable[str]) -> str | None:
-    """What to say of options that only count for a topic that is made, where it is there already."""
+    """The message for options that only apply to a new topic, if the topic exists."""
     names = [name for name in _OF_NEW_TOPICS if name in set(given)]
     if not names:
         return None

@@ -1,1 +1,1 @@
-"""Continuous queries: defined, planned, run by Spark, replaced."""
+"""Continuous queries: defining, planning, running and replacing them."""

@@ -1,7 +1,7 @@
-"""CREATE … AS SELECT and INSERT INTO … SELECT: from a statement to its query, analysed by Spark.
+"""CREATE … AS SELECT and INSERT INTO … SELECT: creates a query from a statement, analysed by Spark.
 
-Nothing outside is changed before all that can be wrong has been looked at: `analyse` decides, `settle` makes
-the topic and registers the schema.
+Nothing is changed before all checks have passed: `analyse` validates, `settle` creates the topic and
+registers the schema.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Maker:
         self.shuffle_partitions = settings.shuffle_partitions or max(1, spark.sparkContext.defaultParallelism)
 
     def sources(self, query: Query, catalog: Catalog) -> dict[str, Relation]:
-        """The relations that a query reads, by the names that it has for them."""
+        """The relations that a query reads, by the names that it uses."""
         names = Names(catalog, self._admin)
         return {each.name: names.relation(each.name, place_of(query, each)) for each in query.sources}
 
@@ -116,7 +116,7 @@ class Maker:
     def created(
         self, statement: CreateRelation, catalog: Catalog, properties: Mapping[str, str], query_id: str
     ) -> tuple[Analysed, QueryDef, Options]:
-        """The query as it will be, with a target that does not exist yet: `settle` makes it."""
+        """The new query, with a target that does not exist yet: `settle` creates it."""
         assert statement.query is not None
         options = Options(statement)
         place = Place.of(statement.text, statement.name_span[0])
@@ -170,13 +170,13 @@ class Maker:
         return found, self._definition(query_id, kind, str(text), target, found, catalog, properties), options
 
     def path(self, query_id: str) -> str:
-        """Where a table in files is kept, if nobody says."""
+        """The default path of a table in files."""
         return f"{self.settings.storage.rstrip('/')}/tables/{query_id}"
 
     def check_topic(self, definition: QueryDef, options: Options, place: Place) -> None:
-        """Exists if its topic has records, which would stay among those of the query.
+        """Raises Exists if its topic has records, which would be mixed with those of the query.
 
-        A query that compares what it has written with what it should be takes over what is there.
+        A query that compares its rows with the previous ones takes over existing records.
         """
         topic = definition.target.topic
         if topic is None or definition.mode in ("refresh", "complete") or "existing" in options.given:
@@ -191,7 +191,7 @@ class Maker:
             )
 
     def settle(self, found: Analysed, definition: QueryDef, options: Options) -> tuple[QueryDef, list[str]]:
-        """Makes the topic and registers the schema; the definition with what came of it, and what to say."""
+        """Creates the topic and registers the schema. Returns the updated definition and messages."""
         target = definition.target
         if target.topic is None:
             return definition, []
@@ -199,7 +199,7 @@ class Maker:
         if target.format in REGISTRY_FORMATS:
             version["value"] = register_columns(self._admin, target.topic, target.format, target.columns)
         notes = self._make_topic(found, definition, options, target.topic)
-        # The columns keep the query's types, which not all formats have: what is read is cast to them.
+        # The columns keep the query's types, which not all formats have: values are cast to them when read.
         return replace(definition, target=replace(target, schemas=version)), notes
 
     def _make_topic(self, found: Analysed, definition: QueryDef, options: Options, topic: str) -> list[str]:
@@ -296,10 +296,11 @@ class Maker:
         return replace(definition, fingerprint=found_print.to_json())
 
     def print_of(self, definition: QueryDef) -> FlowPrint | None:
-        """The print of an existing query, made now from its definition: what an earlier Penstock or Spark
-        recorded may have less in it, or be said otherwise. None if the query cannot be analysed any more.
+        """The print of an existing query, computed again from its definition: one recorded by an earlier
+        Penstock or Spark may have less in it, or differ in form. None if the query can no longer be analysed.
 
-        Where a module has changed that its functions use, it is the recorded one: state is from before."""
+        If a module that its functions use has changed, it is the recorded print: the state is older.
+        """
         try:
             if python_functions.changed(definition.functions, definition.fingerprint):
                 assert definition.fingerprint is not None
@@ -341,7 +342,7 @@ def _text(query: Query) -> str:
 
 
 def _item(query: Query, at: int) -> Place | None:
-    """Where the item of the SELECT list is that gives a column, if it can be determined."""
+    """The position of the SELECT item that returns a column, if it can be determined."""
     if any(name == "*" for name, _ in query.first.projections) or at >= len(query.first.projections):
         return None
     return Place.of(query.text, query.first.projections[at][1][0])
@@ -359,7 +360,7 @@ def _key_format(found: Analysed, keys: tuple[str, ...]) -> str:
 def check_streaming(
     query: Query, rows: DataFrame, how: Shape, prepared: Prepared, sources: Mapping[str, Relation]
 ) -> None:
-    """What is not done in streams, said now instead of when the query starts."""
+    """Rejects operations that streams do not support, before the query starts."""
     plan, _ = read_plan(prepared.session, rows)
     for node in plan.walk():
         if node.name == "Join" and len([each for each in node.children if each.streaming]) == 2:

@@ -1,7 +1,7 @@
-"""CREATE FUNCTION … LANGUAGE PYTHON: the text of a function becomes one that Spark calls with columns.
+"""CREATE FUNCTION … LANGUAGE PYTHON: compiles the text of a function into one that Spark calls with columns.
 
 The body is an expression (`x * 2`), statements with a `return`, or a module that defines a function of the
-SQL function's name. It is compiled when the statement is made, so that what is wrong with it is said then.
+SQL function's name. It is compiled when the statement is executed, so that errors are reported then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MODULE = "penstock_sql_function"
 
 
 def compiled(function: Function, place: Callable[[int], Place] | None = None) -> Callable[..., Any]:
-    """The Python function. `place` says where in the statement a line of the body (from 1) is."""
+    """The Python function. `place` maps a line of the body (from 1) to a position in the statement."""
     body = textwrap.dedent(function.body.strip("\n")).rstrip()
     names = [each.name for each in function.parameters]
     for name in names:
@@ -42,7 +42,7 @@ def compiled(function: Function, place: Callable[[int], Place] | None = None) ->
                         place(line) if place else None) from None  # fmt: skip
     space: dict[str, Any] = {"__name__": _MODULE}
     try:
-        exec(code, space)  # who may create functions may run code
+        exec(code, space)  # users who may create functions may run code
     except Exception as error:
         raise SqlError(f"the body of `{function.name}` fails: {type(error).__name__}: {error}") from error
     found = space.get(function.name) or space.get(function.name.casefold())
@@ -53,7 +53,7 @@ def compiled(function: Function, place: Callable[[int], Place] | None = None) ->
 
 
 def _source(name: str, parameters: Iterable[str], body: str) -> tuple[str, int]:
-    """A module that defines the function, and how many lines were put before the body."""
+    """A module that defines the function, and how many lines precede the body."""
     if re.search(rf"^(async\s+)?def\s+{re.escape(name)}\s*\(", body, re.MULTILINE | re.IGNORECASE):
         return body, 0
     head = f"def {name}({', '.join(parameters)}):\n"
@@ -80,7 +80,7 @@ def _check_parameters(function: Function, found: Callable[..., Any]) -> None:
 
 
 def digests(functions: Iterable[Function]) -> tuple[tuple[str, str], ...]:
-    """Of each its name, and a digest of its code and of all modules that it uses."""
+    """For each function, its name, and a digest of its code and of all modules that it uses."""
     return tuple(sorted((each.name, _digest(each)) for each in functions))
 
 
@@ -92,20 +92,21 @@ def _digest(function: Function) -> str:
 
 
 def changed(functions: Iterable[Function], recorded: Mapping[str, Any] | None) -> list[str]:
-    """The names of those that are not what they were when a print of their query was recorded, because a
-    module has changed. None of a print of earlier versions, which says nothing of modules."""
+    """The functions that differ from a recorded print because a module has changed. None of them if an
+    earlier version recorded the print, without modules.
+    """
     then: dict[str, str] = dict((recorded or {}).get("functions", ()))
     return [name for name, digest in digests(functions) if then.get(name, digest) != digest] if then else []
 
 
 def mentioned(text: str, functions: Mapping[str, Function]) -> tuple[Function, ...]:
-    """Those of the functions that a text calls."""
+    """The functions that a text calls."""
     called = {each.casefold() for each in re.findall(r"([A-Za-z_]\w*)`?\s*\(", text)}
     return tuple(each for name, each in functions.items() if name in called)
 
 
 def register(session: SparkSession, functions: Iterable[Function], *, allowed: bool) -> None:
-    """Makes them functions of a session's SQL; arguments are cast to the types of the parameters."""
+    """Registers them as SQL functions of a session; arguments are cast to the types of the parameters."""
     from pyspark.sql.functions import udf
 
     functions = tuple(functions)
@@ -115,7 +116,7 @@ def register(session: SparkSession, functions: Iterable[Function], *, allowed: b
     for function in functions:
         inner = f"__python_{function.name}"
         session.udf.register(inner, udf(compiled(function), function.returns, useArrow=True))
-        # Around it a function of SQL, which knows how many parameters there are and of which types.
+        # Wrapped in a SQL function, which knows the number and types of the parameters.
         parameters = ", ".join(f"{quoted(each.name)} {each.type}" for each in function.parameters)
         arguments = ", ".join(quoted(each.name) for each in function.parameters)
         session.sql(

@@ -1,4 +1,4 @@
-"""INSERT INTO … VALUES: the rows are checked (`values`) and written at once."""
+"""INSERT INTO … VALUES: validates rows (`values`) and writes them at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OWN = (Column("__key", "STRING"), Column("__timestamp", "TIMESTAMP"))
-"""What can be said of a record besides its columns."""
+"""The pseudo columns of a record that INSERT can set."""
 
 
 def insert_values(
     spark: SparkSession, statement: InsertValues, target: Relation, settings: EngineSettings, properties: Any
 ) -> int:
-    """How many rows were written."""
+    """Returns the number of rows written."""
     place = Place.of(statement.text, statement.target_span[0])
     if target.topic is None:
         raise Clash(f"`{target.name}` is kept in files, which INSERT does not write", place)
@@ -35,7 +35,7 @@ def insert_values(
             f"`{target.name}` is written by query {target.made_by}. Other writes are not allowed.", place
         )
     columns = _columns(statement, target, place)
-    # Whoever writes a value wants to know that it is none of its type; queries that run for ever give null.
+    # Wrong types are an error here; in continuous queries they become null.
     session = new_session(
         spark,
         {**properties, "spark.sql.ansi.enabled": "true"},

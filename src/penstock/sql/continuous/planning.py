@@ -1,6 +1,6 @@
-"""What is decided about a query before Spark sees it: how its rows come, what their key is, what is added.
+"""Plans a query before Spark analyses it: how its rows are written, its key, and the columns to add.
 
-Pure: a query and the relations that it reads in, a `Shape` out. Columns that are added for the key and for
+Pure: takes a query and the relations that it reads, returns a `Shape`. Columns added for the key and for
 HAVING begin with `__penstock_` and never reach an output.
 """
 
@@ -21,7 +21,7 @@ KEY_PREFIX = "__penstock_key_"
 KEEP = "__penstock_keep"
 TIME = "__penstock_time"
 LONG_ENOUGH = "24 hours"
-"""How late a record may be where Spark has to know it and nobody has said."""
+"""The default watermark delay where Spark needs one."""
 _WINDOW_CALL = re.compile(r"\b(session_)?window\s*\(", re.IGNORECASE)
 WINDOW_COLUMNS = ("window_start", "window_end")
 
@@ -32,7 +32,7 @@ class Shape:
 
     mode: Mode
     streams: tuple[str, ...]
-    """Names of its sources that are read as streams; the others are read as they stand."""
+    """The sources that are read as streams; the others are read as they are at the time."""
     watermarks: Mapping[str, str]
     """By the name of a streaming source."""
     extra: tuple[tuple[str, str | Span], ...]
@@ -55,7 +55,7 @@ def place_of(query: Query, offset: int) -> Place:
 
 
 def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, push: bool = False) -> Shape:
-    """How the query of a CREATE STREAM or TABLE, (None) of an INSERT, or with `push` of a SELECT is run."""
+    """How to run the query of a CREATE STREAM or TABLE, (None) of an INSERT, or with `push` of a SELECT."""
     streams = tuple(name for name, each in sources.items() if each.kind == "stream")
     if not streams:
         if push and len(sources) == 1 and next(iter(sources.values())).topic is not None:
@@ -100,7 +100,7 @@ def shape(query: Query, sources: Mapping[str, Relation], kind: Kind | None, *, p
 
 
 def _check_patterns(query: Query, sources: Mapping[str, Relation], streams: tuple[str, ...]) -> None:
-    """What the state of a continuous MATCH_RECOGNIZE needs to have an end, and what it does not go with."""
+    """What limits the state of a continuous MATCH_RECOGNIZE, and what it cannot be combined with."""
     for pattern in query.patterns:
         if pattern.source not in streams:
             continue
@@ -144,20 +144,20 @@ def _mode(query: Query, kind: Kind | None, push: bool) -> Mode:
     session = any(each.window is not None and each.window.kind == "session" for each in query.selects) or (
         query.first.window is not None and query.first.window.kind == "session"
     )
-    # Spark has no update mode for sessions: they can grow together, and it does not say which have gone.
+    # Spark has no update mode for session windows: they can merge, and it does not report which are gone.
     return "complete" if session else "update"
 
 
 def _watermarks(
     query: Query, sources: Mapping[str, Relation], streams: tuple[str, ...], mode: Mode
 ) -> dict[str, str]:
-    """How late records may be: GRACE PERIOD, or the relation's own, or where it has to be known a day.
+    """The watermark delays: GRACE PERIOD, or the relation's own, or a day if Spark needs one.
 
-    Spark has one watermark for a query, which waits for the latest of its sources: of several graces the
-    longest counts, so that nothing is dropped that one of them would take.
+    Spark has one watermark per query, which follows the slowest source: with several grace periods the
+    longest counts, so that no record within any of them is dropped.
     """
     graces = _graces(query)
-    # Without one Spark keeps windows, and what may still be joined, for ever.
+    # Without one Spark keeps windows and join state forever.
     selects = query.selects  # those of subqueries, CTEs and of a UNION are among them
     windowed = _calls_window(query) or any(each.window is not None for each in selects)
     aggregates = query.aggregates or any(each.aggregates for each in selects)

@@ -1,4 +1,4 @@
-"""A query made ready: a session of its own, in which the relations that it names are views."""
+"""Prepares a query: a separate session in which the relations that it names are views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What Spark made of a query."""
+    """The query as analysed by Spark."""
 
     session: SparkSession
     rows: DataFrame
@@ -52,8 +52,8 @@ def new_session(
 ) -> SparkSession:
     """A session for one query; `properties` that begin with `spark.` are its settings.
 
-    Some of them have Spark load classes and open connections, so they are code: without `any_setting`
-    those that are not known to be harmless are NotAllowed.
+    Some of them make Spark load classes and open connections, so they are equivalent to code: without
+    `any_setting` all that are not known to be harmless raise NotAllowed.
     """
     if not any_setting:
         check_settings(
@@ -65,14 +65,15 @@ def new_session(
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     chosen = {
         "spark.sql.session.timeZone": "UTC",
-        # What cannot be cast is null: one odd record must not stop a query that runs for ever.
+        # Values that cannot be cast become null: one bad record must not stop a continuous query.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.streaming.stopTimeout": "60s",
-        # How long a query without records waits before it asks again; each has its own process to ask.
+        # How long a query without new records waits before it asks again; each query has its own process for
+        # that.
         "spark.sql.streaming.pollingDelay": "100ms",
-        # A batch that is run again must be cut into the same tasks.
+        # A micro-batch that runs again must be split into the same tasks.
         "spark.sql.adaptive.enabled": str(not streaming).lower(),
     }
     if streaming:
@@ -150,7 +151,7 @@ def prepare(
 
 
 class spark_errors:
-    """What Spark raises inside becomes a SqlError."""
+    """Converts Spark's errors to SqlError."""
 
     def __init__(
         self,

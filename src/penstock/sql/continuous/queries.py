@@ -1,6 +1,6 @@
-"""The queries of this server: started, watched by one thread, started again when they fail, stopped.
+"""The queries of this server: started, watched by one thread, restarted when they fail, stopped.
 
-A query that fails waits longer each time (1 s to 60 s) and goes on from its checkpoint; the others go on.
+A failed query is restarted from its checkpoint after a backoff (1 s to 60 s); the others keep running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.25
 _AT_ONCE = 2
-"""Starts under way. Each starts a process, to which Spark gives 10 s: all at once they would all be late."""
+"""The maximum number of concurrent starts. Each starts a process within 10 s (Spark's limit): all at once
+they would time out.
+"""
 _BEGIN_SECONDS = 30.0
 _BEGIN_LOOK_SECONDS = 0.05
 
@@ -41,7 +43,7 @@ class Status:
 
 
 class _Entry:
-    """A query that is to run. Its fields are changed under the lock of `Queries`."""
+    """A query that should run. Its fields are changed under the lock of `Queries`."""
 
     def __init__(self, definition: QueryDef) -> None:
         self.definition = definition
@@ -77,7 +79,7 @@ class Queries:
         self._watcher.start()
 
     def start(self, definition: QueryDef, *, wait: float = 0.0) -> None:
-        """Let it run from now on. With `wait`, return when it runs or has failed, or after so long."""
+        """Run it from now on. With `wait`, return when it runs, has failed, or the timeout is over."""
         with self._lock:
             if definition.id in self._entries or self._closing:
                 return
@@ -87,8 +89,9 @@ class Queries:
             entry.settled.wait(wait)
 
     def stop(self, query_id: str, *, settle: bool = True) -> None:
-        """Returns when it has ended. With `settle`, transactions that it leaves open are ended, too; not
-        where another server may run it already, whose transactions have the same ids."""
+        """Returns when it has ended. With `settle`, transactions that it leaves open are ended, too; not if
+        another server may run it already, whose transactions have the same ids.
+        """
         with self._lock:
             entry = self._entries.pop(query_id, None)
             if entry is None:
@@ -96,7 +99,7 @@ class Queries:
             entry.unwanted, entry.settle = True, settle
             starting, running = entry.starting, entry.running
         if starting:
-            entry.settled.wait(60.0)  # the start that is under way ends it itself
+            entry.settled.wait(60.0)  # the start in progress ends it itself
         elif running is not None:
             self._end(entry, running)
 
@@ -153,7 +156,7 @@ class Queries:
                 entry.failures, entry.error = 0, None
 
     def _claim(self, entry: _Entry) -> bool:
-        """From now on, who stops it waits for the start. False if it was stopped before."""
+        """From now on, stopping it waits for the start. False if it was stopped before."""
         with self._lock:
             if entry.unwanted:
                 return False

@@ -21,8 +21,9 @@ from penstock.sql.errors import Clash, Place, StateLost
 
 
 def plan(old: QueryDef, new: QueryDef, then: FlowPrint | None, *, keep: bool = False) -> Change:
-    """What has to be done to run the new one in place of the old, whose print is `then`: None if it is not
-    known what its state was built from. With `keep` state is kept that was built from other rows."""
+    """How to replace the old query, whose print is `then`, by the new one. None means that it is not known
+    what its state was built from. With `keep`, state built from other rows is kept.
+    """
     now = _print(new)
     if then is None:
         why = "the existing query can no longer be analysed, so it is not known whether its state fits"
@@ -41,7 +42,7 @@ def _print(query: QueryDef) -> FlowPrint:
 
 
 def check_format(old: QueryDef, new: QueryDef, place: Place | None) -> None:
-    """Clash if records of two encodings would be in one topic: no reader could decode both."""
+    """Raises Clash if records with two encodings would be in one topic: no reader could decode both."""
     if not _one_topic(old, new):
         return
     before, now = old.target.format, new.target.format
@@ -77,7 +78,7 @@ def _two_encodings(old: QueryDef, before: str, now: str, hint: str, place: Place
 
 
 def notes(change: Change, old: QueryDef, new: QueryDef) -> list[str]:
-    """What readers of the topic see of the change, where nothing refuses it."""
+    """What readers of the topic notice of an allowed change."""
     if change.action is Action.KEEP or not _one_topic(old, new):
         return []
     emptied = change.action is Action.REBUILD and new.target.kind == "table"
@@ -107,7 +108,7 @@ def _key_said(key: Sequence[str]) -> str:
 def check(
     change: Change, new: QueryDef, then: FlowPrint | None, *, allowed: bool, place: Place | None
 ) -> None:
-    """StateLost if state would go that nobody has given up."""
+    """Raises StateLost if state would be lost without the user's consent."""
     if change.action is Action.REBUILD and not allowed:
         why = "; ".join(change.reasons)
         text = (
@@ -121,13 +122,13 @@ def check(
 
 
 def appends_again(change: Change, old: QueryDef, new: QueryDef) -> str | None:
-    """The topic of a stream that gets all records a second time: it is not emptied, as a table is."""
+    """The topic of a stream that gets all records a second time: unlike a table's, it is not emptied."""
     again = change.action is Action.REBUILD and new.target.kind == "stream"
     return new.target.topic if again and old.target.topic == new.target.topic else None
 
 
 def check_again(topic: str, downstream: Sequence[str], *, place: Place | None) -> None:
-    """StateLost: nobody has said that records may come a second time."""
+    """Raises StateLost unless the statement allows records to be written a second time."""
     count = f", and {_and(downstream)} would count them twice" if downstream else ""
     raise StateLost(
         f"the topic `{topic}` keeps the records that the query has written, and gets all of them again"
@@ -142,7 +143,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def replaced(old: QueryDef, new: QueryDef, change: Change) -> QueryDef:
-    """The definition that takes the place of the old one, under its id."""
+    """The definition that replaces the old one, with the same id."""
     target = replace(new.target, made_by=old.id)
     if change.action is Action.REBUILD:
         return replace(
@@ -168,12 +169,12 @@ def replaced(old: QueryDef, new: QueryDef, change: Change) -> QueryDef:
 
 
 def _without_history(old: QueryDef) -> dict[str, Any]:
-    """What is needed of the old one to delete its rows."""
+    """The parts of the old definition that are needed to delete its rows."""
     return replace(old, fingerprint=None, empties=None).to_json()
 
 
 def topics_left(old: QueryDef, new: QueryDef) -> frozenset[str]:
-    """Topics that the consumer group of the query has offsets of and that it no longer reads."""
+    """Topics for which the query's consumer group has offsets and that it no longer reads."""
     return _read(old) - _read(new)
 
 

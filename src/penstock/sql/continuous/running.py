@@ -1,4 +1,4 @@
-"""A query of the catalog set going: from its definition to something that runs until it is stopped."""
+"""Runs a query of the catalog: from its definition to a handle that can be stopped."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 10.0
 _FILES_SECONDS = 5.0
-"""How often tables in files are looked at that a stream is joined with."""
+"""How often tables in files that a stream is joined with are checked for changes."""
 _LOOK_SECONDS = 0.5
 _NOT_BEGUN = ("Initializing", "Getting offsets")
 """How Spark begins what it says of a query whose sources have not answered yet."""
 
 
 class TablesChanged(Exception):
-    """No failure: a query is to be started again, from where it is."""
+    """Not a failure: restart a query from its checkpoint."""
 
 
 class Running(Protocol):
-    """A query under way."""
+    """A running query."""
 
     def begun(self) -> bool:
-        """Its sources have answered, or it has ended."""
+        """Whether its sources have responded, or it has ended."""
 
     def active(self) -> bool: ...
 
     def error(self) -> Exception | None:
-        """What has ended it."""
+        """The error that ended it."""
 
     def stop(self, *, settle: bool = True) -> None:
         """Returns when it has ended; with `settle`, its transactions, too."""
@@ -104,7 +104,7 @@ class Watching(Protocol):
 
 
 class Launcher:
-    """Sets queries going."""
+    """Starts queries."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Launcher:
         self._admin = admin
         self._watch = watch
         self.versions = Versions(0)
-        """Of the leader that this server is, or was."""
+        """The epoch of the leader that this server is, or was."""
 
     def difference(self, definition: QueryDef) -> ChangelogWriter:
         return ChangelogWriter(
@@ -129,9 +129,9 @@ class Launcher:
         )
 
     def empty(self, definition: QueryDef) -> None:
-        """Deletes the rows of the query whose place this one has taken, unless this one has run already.
+        """Deletes the rows of the query that this one replaced, unless this one has run already.
 
-        Who dies between the two has left a definition that says what is still to be done.
+        If the server dies in between, the definition still says that this must be done.
         """
         if definition.empties is None or self._exists(self.checkpoint(definition)):
             return
@@ -275,7 +275,7 @@ class Launcher:
         if interval is not None:
             writer = writer.trigger(processingTime=interval)
         writer = writer.queryName(definition.id).option("checkpointLocation", self.checkpoint(definition))
-        # A share of the cores of its own, however busy others are.
+        # A separate pool, so that each query gets a share of the cores.
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", definition.id)
         self._watch.follow(session)
         try:
@@ -294,7 +294,9 @@ class Launcher:
         )
 
     def _settle(self, definition: QueryDef, spark_id: str) -> None:
-        """Ends transactions that a batch has left open: who reads committed records would wait for them."""
+        """Ends transactions that a micro-batch has left open: `read_committed` consumers would wait for
+        them.
+        """
         if definition.target.topic is None:
             return
         own = definition.mode == "append"
@@ -330,7 +332,7 @@ def _version(relation: Relation) -> int:
 
 
 def outgoing(rows: DataFrame, query: Query, how: Shape, definition: QueryDef) -> DataFrame:
-    """The records of a query whose rows come once each."""
+    """The records of a query that writes each row once."""
     target = definition.target
     if definition.kind == "ctas":
         return table_records(rows, target)

@@ -1,6 +1,6 @@
-"""A channel of a RabbitMQ server, in a thread of its own: heartbeats go on while the task waits for Kafka.
+"""A channel of a RabbitMQ server, in its own thread: heartbeats continue while the task waits for Kafka.
 
-A channel that is closed stays closed: whoever needs another one makes it.
+A closed channel stays closed: create another one instead.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _DEFINITE = {402, 403, 404, 405, 406, 530}
 
 
 class ServerChannel:
-    """`ready` is called in the thread of the channel when it is open, with pika's channel.
+    """`ready` is called in the channel's thread with pika's channel when it is open.
 
-    What touches that one goes through `run`. `fail` and any close end it; `wait` says why.
+    Use pika's channel only through `run`. `fail` and any close end it; `wait` raises the reason.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ServerChannel:
         self._open = False
         self._problem: ConnectError | None = None
         self.blocked = ""
-        """Why the server takes no messages for now."""
+        """Why the server accepts no messages at the moment."""
         self._connection: Any = None
         self._parameters = _parameters(settings, self._seconds)
         self._thread = threading.Thread(target=self._run, name="amqp", daemon=True)
@@ -89,7 +89,9 @@ class ServerChannel:
         return self._open
 
     def wait(self) -> None:
-        """Until it is open; ConnectError, or RetriableError where another attempt may succeed."""
+        """Wait until the channel is open. Raises ConnectError, or RetriableError if another attempt may
+        succeed.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._open or self._problem is not None, self._seconds)
             if self._problem is not None:
@@ -98,7 +100,7 @@ class ServerChannel:
                 raise RetriableError(f"{self.address}: no answer in {self._seconds:g} s")
 
     def run(self, work: Callable[[], None]) -> None:
-        """In the thread of the channel; nothing if that is over."""
+        """Run a function in the channel's thread; does nothing if the thread has ended."""
         if not self._open:
             return
 
@@ -117,7 +119,7 @@ class ServerChannel:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """What is not acknowledged goes back to its queue."""
+        """Close the channel. Unacknowledged messages return to their queue."""
         connection, self._open = self._connection, False
         if connection is not None and self._thread.is_alive():
             connection.ioloop.add_callback_threadsafe(self._end)
@@ -157,7 +159,7 @@ class ServerChannel:
             self._changed.notify_all()
 
     def _cancelled(self, frame: Any) -> None:
-        """The server ended a consumer: its queue was deleted, or moved to another server."""
+        """The server cancelled a consumer: its queue was deleted, or moved to another server."""
         self.fail(RetriableError(f"{self.address} cancelled the consumer: its queue was deleted or moved"))
         self._end()
 
@@ -213,9 +215,9 @@ def _parameters(settings: Mapping[str, Any], seconds: float) -> Any:
 def problem_with(
     config: Mapping[str, str], name: str, look: Callable[[Any, Callable[[Any], None]], None]
 ) -> dict[str, list[str]]:
-    """What keeps this configuration from working, by field.
+    """The problems of this configuration, by field.
 
-    `look` asks a channel for what setting `name` names, and has it call back when that is there.
+    `look` asks a channel for the object that the setting `name` names, and calls back when it exists.
     """
     field, shown = "rabbitmq.host", config.get("rabbitmq.host", "localhost")
     found = threading.Event()

@@ -1,6 +1,7 @@
-"""Records of topics to a RabbitMQ exchange, each confirmed by the server before offsets are committed.
+"""Writes records of topics to a RabbitMQ exchange. The server confirms each one before offsets are committed.
 
-Settings have the names of Confluent's RabbitMQ sink. A message that no queue takes is a bad record.
+Settings have the names of Confluent's RabbitMQ sink. A message that cannot be routed to a queue is a bad
+record.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class AmqpSinkTask(SinkTask):
         self._channel: ServerChannel | None = None
         self._raw: Any = None
         self._sent = 0
-        # Confirmed records of a batch that is put again: they are not sent a second time.
+        # Confirmed records of a batch that is put again: they are not sent twice.
         self._confirmed: set[Place] = set()
 
     def put(self, records: list[SinkRecord]) -> None:
@@ -189,7 +190,9 @@ class AmqpSinkTask(SinkTask):
 
 
 class _Batch:
-    """Messages under way. The server numbers them from 1 on in each channel, in the order they are sent."""
+    """Messages in flight. In each channel the server numbers them from 1, in the order in which they are
+    sent.
+    """
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
@@ -207,7 +210,7 @@ class _Batch:
         return len(self._acknowledged)
 
     def confirmed(self) -> list[SinkRecord]:
-        """Those that are in a queue."""
+        """The records whose messages are in a queue."""
         returned = {_place(record) for record, _ in self.returned}
         return [each for each in self._acknowledged if _place(each) not in returned]
 
@@ -219,7 +222,7 @@ class _Batch:
             raw.basic_publish(exchange, key, body, properties, mandatory=True)
 
     def came_back(self, method: Any, properties: Any) -> None:
-        """Comes before the confirmation of the same message."""
+        """Called before the confirmation of the same message."""
         record = self._by_id[properties.message_id]
         self.returned.append((record, f"no queue takes the message: {method.reply_text}"))
 
@@ -240,7 +243,7 @@ def _place(record: SinkRecord) -> Place:
 
 
 class AmqpSink(SinkConnector):
-    """Messages of a RabbitMQ exchange."""
+    """Sends messages to a RabbitMQ exchange."""
 
     task_class = AmqpSinkTask
     aliases = ("io.confluent.connect.rabbitmq.sink.RabbitMQSinkConnector",)

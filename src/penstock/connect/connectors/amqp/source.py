@@ -1,7 +1,8 @@
-"""Messages of RabbitMQ queues to a topic, acknowledged when their records are durable in Kafka.
+"""Reads messages of RabbitMQ queues into a topic, and acknowledges them when their records are durable in
+Kafka.
 
-What is not acknowledged goes back to its queue when the task ends or its connection is lost. Settings have
-the names of Confluent's RabbitMQ source.
+Unacknowledged messages return to their queue when the task ends or its connection is lost. Settings have the
+names of Confluent's RabbitMQ source.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class AmqpSourceTask(SourceTask):
         if self._channel is not None:
             channel, self._channel = self._channel, None
             channel.close()
-            channel.wait()  # raises why the last one ended, so that the status shows it
-        # What the last connection delivered and was not polled is delivered again.
+            channel.wait()  # raises why the last channel ended, so that the status shows it
+        # Messages that the last connection delivered and that were not polled are delivered again.
         arrived: queue.SimpleQueue[Delivery] = queue.SimpleQueue()
 
         def consume(raw: Any) -> None:
@@ -127,7 +128,9 @@ class AmqpSourceTask(SourceTask):
         )
 
     def acknowledge(self, records: Sequence[SourceRecord]) -> None:
-        """All up to the last one that was polled. Tags belong to a channel: one that is closed takes none."""
+        """Acknowledge everything up to the last polled message. Delivery tags belong to a channel: a closed
+        one accepts none.
+        """
         if self._channel is not None:
             raw, tag = self._raw, self._last_tag
             self._channel.run(lambda: raw.basic_ack(tag, multiple=True))

@@ -1,1 +1,1 @@
-"""What the change data capture sources share: Debezium's settings, envelope, table schemas and snapshots."""
+"""Shared by the change data capture sources: Debezium's settings, envelope, table schemas and snapshots."""

@@ -1,4 +1,4 @@
-"""A column's type: its Connect schema, and how a value that the database sent becomes one of that schema."""
+"""The type of a column: its Connect schema, and the conversion of database values to it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Unchanged(Enum):
 
 
 UNCHANGED: Final = Unchanged.UNCHANGED
-"""A large value that an update did not change, and that the server therefore does not send."""
+"""A large value that an update did not change, so that the server does not send it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """`convert` makes a value of `schema` from what the database sent; DataError where it cannot.
+    """`convert` converts a database value to `schema`; DataError if it cannot.
 
-    `zero` stands for a required column that the server did not send, as in `before` of a delete that has only
-    the key; `unavailable` for UNCHANGED, None where the type has no such value.
+    `zero` replaces a required column that the server did not send, as in `before` of a delete that has only
+    the key; `unavailable` replaces UNCHANGED, None if the type has no such value.
     """
 
     schema: Schema
@@ -48,7 +48,7 @@ def sized_decimal_schema(precision: int, scale: int) -> Schema:
 
 
 def binary_type(mode: str, to_bytes: Callable[[Any], bytes], unavailable: str) -> ColumnType:
-    """Bytes, or text of them, as `binary.handling.mode` says."""
+    """Bytes, or their text encoding, according to `binary.handling.mode`."""
     match mode:
         case "base64":
             return _encoded(lambda data: base64.b64encode(data).decode(), to_bytes, unavailable)

@@ -1,4 +1,4 @@
-"""Debezium's envelope: its schemas, which a source completes with its own `source` block."""
+"""The schemas of Debezium's envelope. Each source adds its own `source` block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records in Debezium's envelope, for rows of a snapshot and for changes."""
+"""Records in Debezium's envelope, for snapshot rows and for changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_offsets(
     offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]],
     read: Callable[[Mapping[str, Any]], object],
 ) -> None:
-    """ConnectError if new offsets are of another source partition, or `read` cannot read them."""
+    """Raises ConnectError if new offsets are for another source partition, or `read` cannot parse them."""
     expected = source_partition(prefix)
     for partition, offset in offsets:
         if partition != expected:
@@ -33,9 +33,9 @@ def check_offsets(
 
 
 class ChangeRecords(Generic[M]):
-    """Makes all records of one task. All records of a change have the same offset; the caller says which.
+    """Creates all records of one task. All records of a change have the same offset, which the caller passes.
 
-    `M` says where and when a change happened; `source_block` shows it.
+    `M` is the position and time of a change; `source_block` shows it.
     """
 
     def __init__(self, settings: CaptureSettings) -> None:
@@ -70,7 +70,7 @@ class ChangeRecords(Generic[M]):
         *,
         old_is_key: bool = False,
     ) -> list[SourceRecord]:
-        """`old` is the whole row, or with `old_is_key` only its key, or None where the key is unchanged."""
+        """`old` is the whole row, or with `old_is_key` only its key, or None if the key is unchanged."""
         whole = None if old_is_key else old
         new_key = table.key(new)
         if old is not None and table.has_key:
@@ -96,7 +96,9 @@ class ChangeRecords(Generic[M]):
         now: int,
         offset: SourceOffset,
     ) -> list[SourceRecord]:
-        """An update of the key: a delete of the old one and a create of the new one, as Debezium has it."""
+        """An update that changes the key: a delete of the old row and a create of the new one, as in
+        Debezium.
+        """
         if records:
             header = Header("__debezium.newkey", new_key, table.key_schema)
             records[0] = records[0].changed(headers=(header,))

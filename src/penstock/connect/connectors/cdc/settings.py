@@ -1,4 +1,4 @@
-"""The settings that all change data capture sources have, with Debezium's names, and their filters."""
+"""The settings that all change data capture sources share, with Debezium's names, and their filters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def millis(name: str, default: int, doc: str, least: int = 0) -> Field:
 
 
 def topic_fields(space: str) -> tuple[Field, ...]:
-    """`space` is what tables are grouped by in names: SCHEMA or DATABASE."""
+    """`space` is the unit that contains tables: SCHEMA or DATABASE."""
     return (
         Field(
             "topic.prefix",
@@ -111,7 +111,7 @@ def common_problems(values: Mapping[str, Any], space: str) -> dict[str, list[str
 
 
 class Filter:
-    """An include or an exclude list: whole names, in any case, as Debezium's."""
+    """An include or an exclude list. Patterns match whole names, ignoring case, as in Debezium."""
 
     def __init__(self, include: tuple[str, ...], exclude: tuple[str, ...]) -> None:
         self._include = tuple(re.compile(pattern, re.IGNORECASE) for pattern in include)
@@ -129,7 +129,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """The typed settings of a task. `spaces` filters what tables are grouped by: schemas or databases."""
+    """The typed settings of a task. `spaces` filters the units that contain tables: schemas or databases."""
 
     values: dict[str, Any]
     spaces: Filter
@@ -149,6 +149,8 @@ class CaptureSettings:
         return "no_data" if mode == "never" else mode
 
     def topic(self, space: str, table: str) -> str:
-        """Kafka allows letters, digits, dots, underscores and hyphens: all else is an underscore."""
+        """Kafka allows letters, digits, dots, underscores and hyphens: anything else becomes an
+        underscore.
+        """
         delimiter = self.values["topic.delimiter"]
         return re.sub(r"[^A-Za-z0-9._-]", "_", f"{self.prefix}{delimiter}{space}{delimiter}{table}")

@@ -1,6 +1,6 @@
-"""The rows that tables have before changes are streamed, in chunks: what all sources do alike.
+"""Reads the existing rows of tables in chunks, before changes are streamed: the part that all sources share.
 
-A source reads pages of its tables; this puts flags and offsets on the records, logs the progress, and knows
+A source reads pages of its tables; this adds flags and offsets to the records, logs the progress, and tracks
 where another snapshot continues after a restart.
 """
 
@@ -23,12 +23,14 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """The snapshot has sent all tables before `table`, and of it all rows up to `key` (None: no row)."""
+    """The snapshot has sent all tables before `table`, and the rows of that table up to `key` (None: no
+    row).
+    """
 
     table: str
     key: tuple[str, ...] | None
     rows: int = 0
-    """How many these are, to be shown."""
+    """The number of these rows, to show it."""
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> SnapshotProgress:
@@ -41,14 +43,16 @@ class SnapshotProgress:
         )
 
     def fields(self) -> dict[str, Any]:
-        """In an offset."""
+        """The fields of an offset."""
         key = None if self.key is None else list(self.key)
         return {"snapshot_table": self.table, "snapshot_key": key, "snapshot_rows": self.rows}
 
 
 @dataclass(frozen=True, slots=True)
 class TablePages:
-    """A table to read: `pages` yields rows and whether they are the last; `key_text` is None without key."""
+    """A table to read: `pages` yields rows and whether they are the last; `key_text` is None without a
+    key.
+    """
 
     name: str
     schema: TableSchema
@@ -62,19 +66,20 @@ class _Chunk:
     table: TableSchema
     rows: list[Row]
     progress: SnapshotProgress
-    """After it."""
+    """The progress after this chunk."""
     shown: Mapping[str, Any]
-    """For the status."""
+    """What the status shows."""
     first: bool
-    """Of its table; so is `last`."""
+    """Whether this is the first chunk of its table; `last` likewise."""
     last: bool
 
 
 class SnapshotChunks(Generic[M]):
     """`next` returns the records of a chunk, and None after the last one.
 
-    `tables` are in the order of their names, from the one in `progress` on; `count` of them. `moment` makes
-    what a record's `source` shows from a flag, `offset` an offset from the progress and whether all is read.
+    `tables` are in the order of their names, starting with the one in `progress`; `count` is their number.
+    `moment` makes a record's `source` position from a flag, `offset` makes an offset from the progress and
+    whether everything is read.
     """
 
     def __init__(

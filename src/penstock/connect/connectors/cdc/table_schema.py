@@ -1,4 +1,4 @@
-"""One version of a table: its Connect schemas, and how a row that the database sent becomes key and value."""
+"""One version of a table: its Connect schemas, and the conversion of database rows to keys and values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; its place in rows is its index."""
+    """A column of a table. Its index is its position in rows."""
 
     name: str
     type: ColumnType
@@ -25,7 +25,7 @@ class Column:
 
 
 class TableSchema:
-    """Made again after each change of the table. `space` is the schema or database that the table is in."""
+    """Rebuilt after each change of the table. `space` is the schema or database that contains the table."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TableSchema:
         return {name: self._value(at, row[at]) for name, at in self._key}
 
     def value(self, row: Sequence[Any], old: Sequence[Any] | None = None) -> dict[str, Any]:
-        """The whole row. A value that was not sent comes from the old row, if that is whole."""
+        """The whole row. A value that was not sent is taken from the old row, if that is complete."""
         if len(row) != len(self._names):
             raise ConnectError(
                 f"A row of {self.space}.{self.table} has {len(row)} columns, "
@@ -96,7 +96,7 @@ class TableSchema:
                     name: convert(value) for name, convert, value in zip(self._names, self._converters, row)
                 }
             except (DataError, ValueError):
-                pass  # column by column, to find which
+                pass  # find out which column it is
         result = {}
         for at in self._taken:
             value = row[at]
@@ -106,7 +106,9 @@ class TableSchema:
         return result
 
     def identity(self, row: Sequence[Any]) -> dict[str, Any]:
-        """A row of which the server sent only the replica identity: all else is null, or its type's zero."""
+        """A row of which the server sent only the replica identity: other columns are null, or the zero of
+        their type.
+        """
         return {
             self._names[at]: (
                 self._types[at].zero if row[at] is None and self._required[at] else self._value(at, row[at])
@@ -123,7 +125,7 @@ class TableSchema:
                 return self._converters[at](value)
             except (DataError, ValueError) as error:
                 self._failed(at, value, error)
-        # What the catalogue calls required now may have been null when the row was written.
+        # A column that is required now may have been null when the row was written.
         if self._required[at]:
             self._required[at] = False
             self._make_schemas()

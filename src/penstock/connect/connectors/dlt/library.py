@@ -1,4 +1,4 @@
-"""The library dlt: imported when a task needs it, without its telemetry; its errors in Connect's terms."""
+"""Imports dlt when a task needs it, without its telemetry, and translates its errors to Connect's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_dlt() -> Any:
 
 
 def referenced(reference: str) -> Any:
-    """What `module:name` points at. ConnectError says why it points at nothing."""
+    """The object that `module:name` refers to. ConnectError if it does not exist."""
     module, _, name = reference.partition(":")
     if not module or not name:
         raise ConnectError(f"{reference} is not of the form module:name")
@@ -39,7 +39,7 @@ def arguments(text: str) -> dict[str, Any]:
 
 
 def translated(doing: str, error: Exception) -> ConnectError:
-    """dlt wraps what went wrong, some of it several times: the causes say whether it may pass."""
+    """dlt wraps errors, some of them several times: the causes show whether an error is retriable."""
     from dlt.common.exceptions import TerminalException, TransientException
 
     causes = list(_causes(error))

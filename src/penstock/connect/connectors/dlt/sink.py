@@ -1,7 +1,7 @@
-"""Records of topics to any destination of dlt.
+"""Writes records of topics to any destination of dlt.
 
-Rows have their place in Kafka in `_kafka_topic`, `_kafka_partition` and `_kafka_offset`, which are the
-primary key of `write_disposition=merge`: what comes again replaces itself. Offsets are committed after the
+Rows have their position in Kafka in `_kafka_topic`, `_kafka_partition` and `_kafka_offset`, which are the
+primary key for `write_disposition=merge`: a repeated row replaces itself. Offsets are committed after the
 load.
 """
 
@@ -77,7 +77,7 @@ class DltSinkTask(SinkTask):
         self._begin()
 
     def _begin(self) -> None:
-        """A pipeline without anything prepared: what its tables have, it reads from the destination."""
+        """A pipeline without local state: it reads the schemas of its tables from the destination."""
         dlt, settings = load_dlt(), self._settings
         self.stop()
         self._directory = tempfile.mkdtemp(prefix="penstock-dlt-")
@@ -127,7 +127,7 @@ class DltSinkTask(SinkTask):
                 name=name,
                 write_disposition=self._settings["write_disposition"],
                 primary_key=self._keys or None,
-                # Of the rows of one key in a load, the last one counts.
+                # If a load has several rows with one key, the last one counts.
                 columns={_PLACE[-1]: {"dedup_sort": "desc"}} if self._keys else None,
             )
             for name, rows in tables.items()
@@ -161,7 +161,7 @@ def _row(record: SinkRecord) -> dict[str, Any]:
 
 
 def _destination(settings: Mapping[str, Any]) -> Any:
-    """ConnectError for one that there is not."""
+    """Raises ConnectError for an unknown destination."""
     name: str = settings["destination"]
     if ":" in name:
         found = referenced(name)

@@ -1,8 +1,8 @@
-"""Items of a dlt resource as records, run after run.
+"""Reads the items of a dlt resource as records, in repeated runs.
 
-A run goes from the resource's first item to its last one. Its state (with the cursor of
-`dlt.sources.incremental`) is the source offset, and holds only when the run is over, because a resource need
-not yield in the order of its cursor: a run that is interrupted is repeated, so delivery is at least once.
+A run reads all items of the resource. Its state (with the cursor of `dlt.sources.incremental`) is the source
+offset, and is valid only after the run, because a resource need not yield in the order of its cursor: an
+interrupted run is repeated, so delivery is at least once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.connect.connectors.dlt.library import arguments, load_dlt, referen
 
 _WAIT_SECONDS = 0.5
 _MOST_STATE = 900_000
-"""Characters: an offset is one record of the offsets topic."""
+"""In characters: an offset is one record of the offsets topic."""
 
 _FIELDS = (
     Field(
@@ -66,7 +66,7 @@ class DltSourceTask(SourceTask):
         self._items: Iterator[Any] | None = None
         self._state: dict[str, Any] = {}
         self._held: list[Any] = []
-        """Of this run; the last ones have its state as their offset."""
+        """The records of this run; the last ones have its state as their offset."""
         self._due = 0.0
 
     def poll(self) -> list[SourceRecord] | SourceBatch:
@@ -91,7 +91,7 @@ class DltSourceTask(SourceTask):
         return self._batch(held) if held else []
 
     def _run(self) -> Iterator[Any]:
-        """A resource is made for each run: a generator runs only once."""
+        """A resource is created for each run: a generator runs only once."""
         from dlt.common import json
         from dlt.common.configuration.container import Container
         from dlt.common.pipeline import StateInjectableContext
@@ -126,7 +126,7 @@ class DltSourceTask(SourceTask):
         self._due = time.monotonic() + self._pause
 
     def _plain(self, item: Any) -> Any:
-        """As in JSON: dlt writes times, decimals and the like as text."""
+        """As in JSON: dlt writes times, decimals and similar types as text."""
         from dlt.common import json
 
         return json.loads(json.dumps(item))
@@ -150,7 +150,7 @@ class DltSourceTask(SourceTask):
 
 
 def _rows(items: Iterator[Any]) -> Iterator[Any]:
-    """Also of Arrow tables and data frames."""
+    """The rows, also of Arrow tables and data frames."""
     for item in items:
         if hasattr(item, "to_batches"):
             for batch in item.to_batches(1000):
@@ -164,7 +164,7 @@ def _rows(items: Iterator[Any]) -> Iterator[Any]:
 
 
 class DltSource(SourceConnector):
-    """The items of a dlt resource, run again and again."""
+    """The items of a dlt resource, read in repeated runs."""
 
     task_class = DltSourceTask
     fields = _FIELDS

@@ -1,4 +1,4 @@
-"""HTTP: an API that is polled to a topic, records to a webhook."""
+"""HTTP: polls an API into a topic, and sends records to a webhook."""
 
 from penstock.connect.connectors.http.sink import HttpSink
 from penstock.connect.connectors.http.source import HttpSource

@@ -1,4 +1,4 @@
-"""An HTTP client: logins, TLS, bounded responses, and which errors may pass."""
+"""An HTTP client: logins, TLS, size-limited responses, and which errors are retriable."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NEEDED = {
     "bearer": ("bearer.token",),
     "oauth2": ("oauth2.token.url", "oauth2.client.id", "oauth2.client.secret"),
 }
-_EARLIER_SECONDS = 30  # a token is renewed so long before it ends
+_EARLIER_SECONDS = 30  # a token is renewed this long before it expires
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,12 @@ class Response:
 
     @property
     def start(self) -> str:
-        """For an error message."""
+        """The beginning of a text, for an error message."""
         return " ".join(self.body[:300].decode("utf-8", "replace").split())
 
 
 class Client:
-    """`request` gives any response; RetriableError if there is none."""
+    """`request` returns any response; RetriableError if there is none."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self._settings = settings = parse(CLIENT, config)
@@ -153,13 +153,13 @@ class Client:
 
 
 def address(url: str) -> str:
-    """What of a URL may be shown: neither a login nor parameters."""
+    """The part of a URL that may be shown: without login and parameters."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def headers_of(text: str, separator: str) -> dict[str, str]:
-    """`Name:value|Name:value`; ValueError names what is not a header."""
+    """`Name:value|Name:value`; ValueError names a part that is not a header."""
     found = {}
     for each in filter(None, (part.strip() for part in text.split(separator))):
         name, colon, value = each.partition(":")
@@ -170,7 +170,7 @@ def headers_of(text: str, separator: str) -> dict[str, str]:
 
 
 def client_problems(settings: Mapping[str, Any], url: str) -> dict[str, list[str]]:
-    """What is wrong with the address `url` (the name of a setting), the login and the files of TLS."""
+    """The problems of the URL (`url` is the name of its setting), the login and the TLS files."""
     value: str = settings[url]
     try:
         parts = urlsplit(value)
@@ -198,7 +198,7 @@ def client_problems(settings: Mapping[str, Any], url: str) -> dict[str, list[str
 
 
 def pointed(value: Any, pointer: str) -> Any:
-    """What a JSON pointer (RFC 6901) points at; KeyError if there is nothing."""
+    """The value that a JSON pointer (RFC 6901) refers to; KeyError if it does not exist."""
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list) and name.isdigit() and int(name) < len(value):

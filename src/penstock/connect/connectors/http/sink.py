@@ -1,7 +1,7 @@
-"""Records of topics to an HTTP API: one request for each record or for a batch of them.
+"""Sends records of topics to an HTTP API: one request per record, or per batch of records.
 
-Settings have the names of Confluent's HTTP sink. A request that got no answer is sent again, with the same
-idempotency key, so that a server that knows it does nothing twice.
+Settings have the names of Confluent's HTTP sink. A request without a response is sent again with the same
+idempotency key, so that a server that supports it does nothing twice.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ _FIELDS = (
     *CLIENT,
 )
 _JSON = JsonConverter({"schemas.enable": "false"})
-_REFUSED = {401, 403, 407}  # the login, not the record
+_REFUSED = {401, 403, 407}  # errors of the login, not of the record
 
 Place = tuple[str, int, int]
 
 
 class StatusCodes:
-    """`400,429,500-`; ValueError names what is not a code or a range."""
+    """`400,429,500-`; ValueError names a part that is not a code or a range."""
 
     def __init__(self, text: str) -> None:
         self._ranges: list[tuple[int, int]] = []
@@ -123,7 +123,7 @@ class HttpSinkTask(SinkTask):
         kind = "application/json" if self._json else "text/plain; charset=utf-8"
         if "content-type" not in {name.lower() for name in self._headers}:
             self._headers["Content-Type"] = kind
-        # Of a batch that is put again: what is done already, and how often the next request has failed.
+        # For a batch that is put again: what is done already, and how often the next request has failed.
         self._done: set[Place] = set()
         self._failures = 0
 
@@ -135,7 +135,7 @@ class HttpSinkTask(SinkTask):
         self._done.clear()
 
     def _requests(self, records: list[SinkRecord]) -> Iterator[tuple[str, list[SinkRecord]]]:
-        """Records that follow each other in one partition and have the same address are one request."""
+        """Consecutive records of one partition with the same URL are sent in one request."""
         group: list[SinkRecord] = []
         group_url = ""
         for record in records:
@@ -211,7 +211,9 @@ class HttpSinkTask(SinkTask):
         self._refuse(url, group, DataError(problem))
 
     def _refuse(self, url: str, group: list[SinkRecord], error: DataError) -> None:
-        """Of a batch that is refused, each record is sent alone, so that only the bad ones are."""
+        """After a batch is rejected, each of its records is sent alone, so that only the bad ones are
+        reported.
+        """
         if len(group) == 1:
             self.report(group[0], error)
             return

@@ -1,7 +1,7 @@
-"""A JSON API that is polled: its items are the records of a topic.
+"""Polls a JSON API: its items become the records of a topic.
 
-Settings have the names of Confluent's HTTP source. Where to go on is kept in Kafka, as the offset of the last
-item; an offset is written after the records before it, so that no item is skipped.
+Settings have the names of Confluent's HTTP source. The position to continue from is kept in Kafka, as the
+offset of the last item; an offset is written after the records before it, so that no item is skipped.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class HttpSourceTask(SourceTask):
         return found if isinstance(found, list) else [found]
 
     def _offsets(self, answer: Any, items: list[Any]) -> tuple[Sequence[Any], Any]:
-        """The offset of each item, from which the next start goes on, and that of the next request."""
+        """The offset of each item, from which the next start continues, and that of the next request."""
         if self._mode == "SIMPLE_INCREMENTING":
             first = self._offset + 1
             return range(first, first + len(items)), self._offset + len(items)
@@ -166,7 +166,7 @@ class HttpSourceTask(SourceTask):
             following = None
         if following is None or following == "":
             following = self._initial  # after the last page comes the first one
-        # Until all of a page is in Kafka, a start asks for it again.
+        # Until all of a page is in Kafka, a restart requests it again.
         return [self._offset] * (len(items) - 1) + [following] * bool(items), following
 
     def _chained(self, item: Any) -> Any:
@@ -192,7 +192,7 @@ def _initial(settings: Mapping[str, Any]) -> Any:
 
 
 class HttpSource(SourceConnector):
-    """Items of a JSON API. One task: each request follows from the response before."""
+    """Items of a JSON API. One task: each request depends on the previous response."""
 
     task_class = HttpSourceTask
     aliases = ("io.confluent.connect.http.HttpSourceConnector",)

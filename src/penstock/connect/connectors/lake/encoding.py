@@ -1,4 +1,4 @@
-"""Records as the content of one file: Parquet with the columns of their schema, or JSON lines."""
+"""Encodes records as the content of one file: Parquet with the columns of their schema, or JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTENSIONS = {"parquet": "parquet", "json": "json"}
 
 
 def encode(values: Sequence[Any], schema: Schema | None, format: str, compression: str) -> Any:
-    """A buffer. DataError for values that do not form a table."""
+    """Returns a buffer. Raises DataError for values that do not fit into one table."""
     import pyarrow as arrow
 
     if format == "json":
@@ -30,7 +30,7 @@ def encode(values: Sequence[Any], schema: Schema | None, format: str, compressio
 
 
 def problem_of(values: Sequence[Any], schema: Schema | None) -> DataError | None:
-    """Why they are no Parquet file."""
+    """Why the values cannot be a Parquet file."""
     try:
         encode(values, schema, "parquet", "none")
     except DataError as error:
@@ -39,7 +39,7 @@ def problem_of(values: Sequence[Any], schema: Schema | None) -> DataError | None
 
 
 def table_of(values: Sequence[Any], schema: Schema | None) -> Any:
-    """An Arrow table: a column for each field of a struct, else one that is called `value`."""
+    """An Arrow table: a column for each field of a struct, else a single column `value`."""
     import pyarrow as arrow
 
     try:
@@ -66,7 +66,7 @@ def _cell(value: Any, name: str, schema: Schema) -> Any:
 
 
 def arrow_type(schema: Schema) -> Any:
-    """Arrow's type of a schema; logical types are dates, times and decimals of Parquet."""
+    """The Arrow type of a schema. Logical types become dates, times and decimals in Parquet."""
     import pyarrow as arrow
 
     if schema.name == DECIMAL:

@@ -1,4 +1,6 @@
-"""The directory of a record: by its time or by fields of its value, as Hive and Spark read them."""
+"""The directory of a record: by its time or by fields of its value, in the layout that Hive and Spark
+read.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,12 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def is_by_partition(settings: Mapping[str, Any]) -> bool:
-    """Whether all records of a topic's partition have one directory and the time that Kafka has for them."""
+    """Whether all records of a topic partition go to one directory and use Kafka's timestamp."""
     return (settings["partitioner"], settings["timestamp.extractor"]) == ("default", "Record")
 
 
 def directory_of(settings: Mapping[str, Any]) -> Callable[[SinkRecord], str]:
-    """What gives a record's directory, below that of its topic."""
+    """A function that returns a record's directory, below that of its topic."""
     match settings["partitioner"]:
         case "time":
             return _by_time(settings)
@@ -82,7 +84,7 @@ def _by_time(settings: Mapping[str, Any]) -> Callable[[SinkRecord], str]:
 
 
 def strftime_of(pattern: str) -> str:
-    """Python's form of a pattern; ValueError for letters that mean nothing here."""
+    """The pattern in Python's syntax; ValueError for unknown letters."""
     out = []
     for index, part in enumerate(pattern.split("'")):
         if index % 2:

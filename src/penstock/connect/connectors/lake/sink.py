@@ -1,9 +1,9 @@
-"""Records of topics to files whose names and contents follow from the records alone: exactly once.
+"""Writes records of topics to files whose names and contents depend only on the records: exactly once.
 
-The records of a partition are divided into generations. One ends when a directory of it has `flush.size`
-records, when all of them have `flush.max.records` or `flush.max.bytes`, when a record is `rotate.interval.ms`
-later than its first, or when the schema changes; then its files are written and its end may be committed.
-After a crash the generation is read again, and its files replaced by the same.
+The records of a partition are divided into generations. A generation ends when a directory of it has
+`flush.size` records, when all its records reach `flush.max.records` or `flush.max.bytes`, when a record is
+`rotate.interval.ms` later than its first, or when the schema changes; then its files are written and its end
+may be committed. After a crash the generation is read again, and its files are replaced by identical ones.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _FIELDS = (
 
 
 class _Generation:
-    """The records of a partition since its last files."""
+    """The records of a partition since its last files were written."""
 
     def __init__(self, start: int, time: int, schema: Schema | None) -> None:
         self.start, self.time, self.schema = start, time, schema
@@ -89,7 +89,7 @@ class _Generation:
         self.files: dict[str, _File] = {}
 
     def file(self, directory: str, offset: int) -> _File:
-        """That of a directory; a new one begins with this offset."""
+        """The file for a directory; a new file starts with this offset."""
         found = self.files.get(directory)
         if found is None:
             found = self.files[directory] = _File(offset)
@@ -97,7 +97,7 @@ class _Generation:
 
 
 class _File:
-    """What a file is going to hold, and the offset of the first record, which is in its name."""
+    """The content of a future file, and the offset of its first record, which is in its name."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
@@ -146,7 +146,7 @@ class LakeSinkTask(SinkTask):
             self._write_if_full(place, generation, file)
 
     def put_batch(self, batch: SinkBatch) -> None:
-        """As `put` for each record; whole stretches of them where all go to one file."""
+        """Like `put` for each record; faster for ranges of records that go to one file."""
         if not self._in_one_directory or not self._all_have_rows(batch):
             self.put(batch.records())
             return
@@ -179,7 +179,7 @@ class LakeSinkTask(SinkTask):
             self._write_if_full(place, generation, file)
 
     def _all_have_rows(self, batch: SinkBatch) -> bool:
-        """Whether none is to be reported, by what `_place` demands."""
+        """Whether all records pass the checks of `_place`, so that none is reported."""
         if None in batch.values or (self._interval and None in batch.timestamps):
             return False
         schema = batch.value_schema
@@ -188,7 +188,7 @@ class LakeSinkTask(SinkTask):
         return all(isinstance(value, dict) for value in batch.values)
 
     def _end(self, batch: SinkBatch, at: int, generation: _Generation, room: int) -> int:
-        """The first record after `at` that is not of the same file."""
+        """The index of the first record after `at` that does not go to the same file."""
         end = min(len(batch), at + room)
         if not self._interval:
             return end
@@ -199,7 +199,7 @@ class LakeSinkTask(SinkTask):
         return at + next(index for index, time in enumerate(times) if time >= late)
 
     def _next(self, place: TopicPartition) -> int:
-        """The offset after the last record that was taken."""
+        """The offset after the last record that was put."""
         generation = self._open.get(place)
         return self._done.get(place, 0) if generation is None else generation.next
 
@@ -244,7 +244,7 @@ class LakeSinkTask(SinkTask):
         self._done[place] = generation.next
 
     def _encoded(self, place: TopicPartition, schema: Schema | None, file: _File) -> Any:
-        """Of the values that form a table, if there are any; the others are reported, and removed."""
+        """The encoded values that fit into one table, if any; the others are reported and removed."""
         form, compression = self._settings["format"], self._settings["compression"]
         try:
             return encode(file.values, schema, form, compression)
@@ -268,7 +268,7 @@ class LakeSinkTask(SinkTask):
         return encode(file.values, schema, form, compression) if good else None
 
     def precommit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Up to the generation that is open; where none is, all."""
+        """Up to the start of the open generation; if none is open, everything."""
         return {
             place: self._open[place].start if place in self._open else offset
             for place, offset in offsets.items()
@@ -281,7 +281,7 @@ class LakeSinkTask(SinkTask):
 
 
 def weight(value: Any) -> int:
-    """About its bytes; what ends a generation must follow from its records alone."""
+    """The approximate size in bytes; the end of a generation must depend on its records alone."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Files of a data lake to a topic, exactly once: backfill, and whatever is added to the lake later.
+"""Reads files of a data lake into a topic, exactly once: existing files, and files that are added later.
 
-The files below `url` are read in the order of their names, each from where an earlier run ended: offsets say
-how far each file was read. A file is complete when it is there, as those of LakeSink and of Spark are; one
-that is replaced by a longer one is read on from there.
+The files below `url` are read in the order of their names, each from the position of an earlier run: offsets
+contain the position in each file. A file is complete when it appears, as those of LakeSink and of Spark are;
+a file that is replaced by a longer one is read on from its position.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LakeSourceTask(SourceTask):
         self._next_scan = 0.0
 
     def poll(self) -> list[SourceRecord] | SourceBatch:
-        """A batch is of one file, whose rows have one schema."""
+        """A batch comes from one file, whose rows have one schema."""
         while True:
             rows = self._next_rows()
             if rows:
@@ -86,13 +86,13 @@ class LakeSourceTask(SourceTask):
         try:
             return list(islice(self._rows, self._settings["batch.size"]))
         except OSError as error:
-            # The store went away within a file: its rest is read when it is back.
+            # The store failed in the middle of a file: the rest is read when it is available again.
             self._sizes.pop(self._name, None)
             self._rows, self._next_scan = iter(()), 0.0
             raise RetriableError(f"{self._store.url}/{self._name} cannot be read: {error}") from error
 
     def _scan(self) -> None:
-        """Find files of this task that are new or have another size."""
+        """Find files of this task that are new or whose size changed."""
         if time.monotonic() < self._next_scan:
             return
         self._waiting = [

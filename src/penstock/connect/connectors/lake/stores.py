@@ -1,4 +1,4 @@
-"""Where files are: a local directory, S3-compatible storage or HDFS, through pyarrow's filesystems."""
+"""File storage: a local directory, S3-compatible storage or HDFS, through pyarrow's filesystems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONNECT_SECONDS = 10
 
 
 class Store:
-    """Writes and lists files below one place. What fails is tried again: a store may be away or full."""
+    """Writes and lists files below a URL. Errors are retriable: a store may be unavailable or full."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         from pyarrow import fs
@@ -62,18 +62,20 @@ class Store:
 
     @property
     def uri(self) -> str:
-        """The place as libraries for tables take it: an absolute path, or s3://bucket/prefix."""
+        """The location for table libraries: an absolute path, or s3://bucket/prefix."""
         return self._root if self._local else f"s3://{self._root}"
 
     def write(self, name: str, data: Any) -> None:
-        """The whole file or nothing, in place of one of the same name. `data` is anything with a buffer."""
+        """Write the whole file or nothing; replaces a file of the same name. `data` is any object with a
+        buffer.
+        """
         path = f"{self._root}/{name}"
         try:
             if self._hdfs:
                 self._write_hdfs(path, data)
                 return
             if not self._local:
-                # An object is there when it is complete.
+                # An object is visible only when it is complete.
                 with self.filesystem.open_output_stream(path) as out:
                     out.write(data)
                 return
@@ -102,7 +104,9 @@ class Store:
         self.filesystem.move(temporary, path)
 
     def files(self) -> list[tuple[str, int]]:
-        """The names below the place, in order, with their sizes; none with . or _ first, as Spark."""
+        """The files below the location, in order, with their sizes; without names that start with . or _, as
+        in Spark.
+        """
         from pyarrow import fs
 
         try:
@@ -130,7 +134,9 @@ class Store:
             raise RetriableError(f"{self.url}/{name} cannot be read: {error}") from error
 
     def check(self, *, writes: bool = True) -> None:
-        """OSError if the place cannot be reached, or a Delta table is there whose files do not all count."""
+        """Raises OSError if the location cannot be reached, or has a Delta table, in which not all files are
+        valid.
+        """
         from pyarrow import fs
 
         if not writes:
@@ -160,7 +166,7 @@ class Store:
 def _hdfs(url: str) -> tuple[str, Any]:
     """The path, and the filesystem of `hdfs://[user@]host[:port]/path`.
 
-    Without a host that of Hadoop's `fs.defaultFS`; without a port `host` may be a nameservice.
+    Without a host, Hadoop's `fs.defaultFS`; without a port, `host` may be a nameservice.
     """
     from pyarrow import fs
 

@@ -1,9 +1,9 @@
-"""Fetched bytes as batches for the target: copied as they are, or encoded again where they cannot be. Pure.
+"""Fetched bytes as batches for the target: copied unchanged, or re-encoded if necessary. Pure.
 
-A batch is copied with its compression, timestamps, keys, values and headers untouched. Its records are
-decoded and encoded again only if a producer may not send such a batch: compaction has left gaps in its
-offsets, its times are those of the broker (LogAppendTime), or the first records of it are not wanted.
-Transaction markers and, with read_committed, records of aborted transactions are left out.
+A batch is copied with its compression, timestamps, keys, values and headers unchanged. Its records are
+decoded and re-encoded only if a producer may not send such a batch: compaction has left gaps in its offsets,
+its timestamps are the broker's (LogAppendTime), or its first records are not wanted. Transaction markers and,
+with `read_committed`, records of aborted transactions are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MirrorCheckpointConnector: which groups of the source have offsets in topics that are replicated."""
+"""MirrorCheckpointConnector: finds the groups of the source with offsets in replicated topics."""
 
 from __future__ import annotations
 

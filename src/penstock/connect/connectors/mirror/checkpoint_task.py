@@ -81,7 +81,8 @@ class MirrorCheckpointTask(SourceTask):
 
     def _emit(self) -> list[SourceRecord]:
         if self._known is None:
-            # Those of earlier runs: a checkpoint does not go back because this run knows less.
+            # The checkpoints of earlier runs: a checkpoint does not go back because this run knows fewer
+            # syncs.
             self._known = read_checkpoints(self._target, self._checkpoints_topic)
         self._followed.read(self._take_sync)
         timestamp = int(time.time() * 1000)
@@ -103,7 +104,7 @@ class MirrorCheckpointTask(SourceTask):
             self._syncs.add(OffsetSync.of(key, value))
 
     def _rename(self, topic: str) -> str:
-        """The topic's name in the target; one that has come from there has its own name there."""
+        """The topic's name in the target; a topic that came from the target has its original name there."""
         if self._policy.topic_source(topic) == self._target_alias:
             return self._policy.original_topic(topic)
         return self._policy.remote_topic(topic)
@@ -124,7 +125,9 @@ class MirrorCheckpointTask(SourceTask):
         )
 
     def _sync_groups(self) -> None:
-        """Commit in the target, for groups without members there, what is ahead of what they have."""
+        """Commit translated offsets in the target that are ahead of the group's, for groups without members
+        there.
+        """
         assert self._known is not None
         listed = describe_groups(self._target)
         for group in self._groups:

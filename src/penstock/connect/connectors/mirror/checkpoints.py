@@ -1,4 +1,4 @@
-"""Checkpoints: which are written for a group (pure), and those that the target has."""
+"""Checkpoints: which to write for a group (pure), and reading the existing ones from the target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def new_checkpoints(
     rename: Callable[[str], str],
     known: Mapping[TopicPartition, Checkpoint],
 ) -> list[Checkpoint]:
-    """Those that say more than the known ones: a group goes forward, unless it was reset in the source."""
+    """The checkpoints that differ from the known ones: a group only advances, unless it was reset in the
+    source.
+    """
     found = []
     for (topic, partition), (offset, metadata) in committed.items():
         downstream = syncs.translate(topic, partition, offset)
@@ -42,7 +44,7 @@ def new_checkpoints(
 
 
 class TopicFollower:
-    """Reads the single partition of one of MirrorMaker's topics, to its end at each call."""
+    """Reads the single partition of one of MirrorMaker's topics to its end at each call."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
@@ -50,7 +52,7 @@ class TopicFollower:
         self._reader: PartitionReader | None = None
 
     def read(self, take: Callable[[bytes, bytes | None], None]) -> None:
-        """Each record of now, as key and value, without records of other formats."""
+        """The current records, as keys and values, without records of other formats."""
         place = self._place
         end = self._cluster.list_offsets({place: LATEST}, READ_UNCOMMITTED)[place] or 0
         if self._reader is None:
@@ -76,11 +78,11 @@ def _tolerant(take: Callable[[bytes, bytes | None], None], key: bytes, value: by
     try:
         take(key, value)
     except DataError:
-        pass  # somebody else's record must not stop the replication
+        pass  # another program's record must not stop the replication
 
 
 def read_checkpoints(cluster: Cluster, topic: str) -> Known:
-    """All checkpoints of a checkpoints topic; none if there is no such topic."""
+    """All checkpoints of a checkpoints topic; none if the topic does not exist."""
     known: Known = {}
     if topic not in cluster.partitions([topic]):
         return known

@@ -33,7 +33,7 @@ _IGNORED = ("clusters", "config.providers", "dedicated.mode.enable.internal.rest
 
 
 class BadFlows(ConnectError):
-    """Properties that describe no replication."""
+    """Properties that do not describe a replication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Flow:
 
 
 def flows(properties: Mapping[str, str]) -> list[Flow]:
-    """The flows, those that replicate first; BadFlows says what is missing or contradicts."""
+    """The flows, those that replicate first. BadFlows says what is missing or contradictory."""
     clusters = list(dict.fromkeys(split_list(properties.get("clusters", ""))))
     if len(clusters) < 2:
         raise BadFlows("clusters: name at least two clusters, such as `clusters = east, west`")
@@ -82,7 +82,7 @@ def _check_pairs(properties: Mapping[str, str], clusters: list[str]) -> None:
 
 
 def unknown_names(properties: Mapping[str, str]) -> list[str]:
-    """Settings that nothing here reads, each with the near ones."""
+    """Unknown settings, each with similar known names."""
     clusters = split_list(properties.get("clusters", ""))
     known = _OF_WORKERS | {each.name for plugin in _CONNECTORS for each in fields_for(plugin)} | {*_IGNORED}
     pairs = tuple(f"{source}->{target}." for source in clusters for target in clusters)
@@ -102,7 +102,7 @@ def _flow(properties: Mapping[str, str], source: str, target: str) -> Flow:
     if enabled:
         plugins += [MirrorSourceConnector, MirrorCheckpointConnector]
     if heartbeats.strip().lower() == "true":
-        # Also where nothing is replicated: heartbeats of this cluster are what the way back replicates.
+        # Also without replication: the opposite direction replicates the heartbeats of this cluster.
         plugins.append(MirrorHeartbeatConnector)
     settings = _of_cluster(properties, target)
     worker = {
@@ -128,7 +128,7 @@ def _flow(properties: Mapping[str, str], source: str, target: str) -> Flow:
 
 
 def _of_cluster(properties: Mapping[str, str], cluster: str) -> dict[str, str]:
-    """`east.x` for the cluster east; how clients log in may be said once for all clusters."""
+    """`east.x` for the cluster east; login settings may be given once for all clusters."""
     common = {name: value for name, value in properties.items() if name.startswith(_OF_CLIENTS)}
     return {**common, **prefixed(properties, f"{cluster}.")}
 

@@ -1,7 +1,8 @@
-"""Records of MirrorMaker 2's own topics: heartbeats, checkpoints and offset syncs, byte for byte as Java's.
+"""The records of MirrorMaker 2's own topics: heartbeats, checkpoints and offset syncs, byte for byte as
+Java's.
 
 A string is its length in two bytes and UTF-8; numbers are big-endian. Values of heartbeats and checkpoints
-begin with a version, which is 0.
+start with a version, which is 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """That `source` was replicated to `target` at a time (ms)."""
+    """`source` was being replicated to `target` at this time (ms)."""
 
     source: str
     target: str
@@ -40,7 +41,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A group's committed offset in the source, and the offset in the target that it stands for."""
+    """A group's committed offset in the source, and the corresponding offset in the target."""
 
     group: str
     topic: str

@@ -1,6 +1,6 @@
-"""MirrorHeartbeatConnector: a record in the worker's cluster each second.
+"""MirrorHeartbeatConnector: writes a record to the worker's cluster each second.
 
-The topic is replicated, too: the age of the newest heartbeat in another cluster is the delay on the way.
+The topic is replicated, too: the age of the newest heartbeat in another cluster is the replication delay.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MirrorHeartbeatTask(SourceTask):
 
 
 class MirrorHeartbeatConnector(SourceConnector):
-    """Heartbeats, which show that replication works and how far behind it is."""
+    """Heartbeats, which show that replication works and how far it is behind."""
 
     aliases = (PACKAGE + "MirrorHeartbeatConnector",)
     defaults: ClassVar[Mapping[str, str]] = BYTES_ONLY

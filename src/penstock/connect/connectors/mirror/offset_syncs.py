@@ -1,6 +1,6 @@
-"""Offset syncs: which offset in the target stands for an offset in the source.
+"""Offset syncs: which offset in the target corresponds to an offset in the source.
 
-`SyncPlanner` decides after each batch which pairs to write, `OffsetSyncs` translates with those that were
+`SyncPlanner` decides after each batch which pairs to write, `OffsetSyncs` translates with the pairs that were
 read; both are pure. `SyncWriter` writes them.
 """
 
@@ -20,23 +20,25 @@ from penstock.wire.batches.records import Record, build_batch
 
 log = logging.getLogger(__name__)
 
-_MOST_SYNCS = 20_000  # of a partition, in memory
-_LATEST_SECONDS = 1.0  # how long the last pair of a partition may wait
+_MOST_SYNCS = 20_000  # per partition, in memory
+_LATEST_SECONDS = 1.0  # the maximum delay of the last pair of a partition
 
 
 class SyncPlanner:
-    """What is written for the batches of one source partition. Pure."""
+    """Decides which syncs to write for the batches of one source partition. Pure."""
 
     def __init__(self, topic: str, partition: int, lag: int) -> None:
         self._place = (topic, partition)
         self._step = lag
         self._next_upstream = -1
         self._synced: int | None = None
-        """The downstream offset of the last sync that was written."""
+        """The downstream offset of the last written sync."""
         self._latest: OffsetSync | None = None
 
     def add(self, offsets: Sequence[int], base_offset: int) -> list[OffsetSync]:
-        """A batch was written at `base_offset`: syncs at once, at most `offset.lag.max` records apart."""
+        """A batch was written at `base_offset`: the syncs to write now, at most `offset.lag.max` records
+        apart.
+        """
         due = []
         gap = offsets[0] != self._next_upstream
         if self._synced is None or gap or base_offset < self._synced:
@@ -54,7 +56,7 @@ class SyncPlanner:
         return due
 
     def take_latest(self) -> OffsetSync | None:
-        """The last pair, if it was not written yet: a group at the end of a quiet topic needs it."""
+        """The last pair, if it was not written yet: a group at the end of an idle topic needs it."""
         latest, self._latest = self._latest, None
         if latest is not None:
             self._synced = latest.downstream_offset
@@ -73,7 +75,7 @@ class OffsetSyncs:
         if upstream and sync.upstream_offset == upstream[-1] and sync.downstream_offset == downstream[-1]:
             return
         if upstream and (sync.upstream_offset <= upstream[-1] or sync.downstream_offset <= downstream[-1]):
-            # The topic was replicated again from an earlier offset: what was known before is not valid.
+            # The topic was replicated again from an earlier offset: the previous syncs are invalid.
             upstream.clear()
             downstream.clear()
         upstream.append(sync.upstream_offset)
@@ -86,7 +88,8 @@ class OffsetSyncs:
     def translate(self, topic: str, partition: int, upstream_offset: int) -> int | None:
         """An offset in the target before which the group has read everything; None if it is not known.
 
-        Never too far: between two syncs, records may have been left out, so it is the one after the earlier.
+        Never too high: records between two syncs may have been left out, so it is the offset after the
+        earlier one.
         """
         known = self._syncs.get((topic, partition))
         if known is None:

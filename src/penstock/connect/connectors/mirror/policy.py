@@ -1,4 +1,4 @@
-"""Which topics and groups are replicated, and under which names, as MirrorMaker 2 does it. Pure."""
+"""Which topics and groups are replicated, and under which names, as in MirrorMaker 2. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POLICIES = (
 class ReplicationPolicy:
     """`topic` of the cluster `east` is `east.topic` in every other cluster (DefaultReplicationPolicy).
 
-    So a name says where a topic has come from, and what has come from the target is not sent back there.
+    So a name shows where a topic came from, and topics that came from the target are not replicated back.
     """
 
     def __init__(self, source: str, separator: str = ".", *, internal_separator: bool = True) -> None:
@@ -30,7 +30,7 @@ class ReplicationPolicy:
         self._internal = separator if internal_separator else "."
 
     def remote_topic(self, topic: str) -> str:
-        """Its name in the target."""
+        """The topic's name in the target."""
         return f"{self.source}{self._separator}{topic}"
 
     def topic_source(self, topic: str) -> str | None:
@@ -44,12 +44,12 @@ class ReplicationPolicy:
         return None if source is None else topic[len(source) + len(self._separator) :]
 
     def original_topic(self, topic: str) -> str:
-        """Its name in the cluster in which it was first written."""
+        """The topic's name in the cluster in which it was first written."""
         upstream = self.upstream_topic(topic)
         return topic if upstream is None or upstream == topic else self.original_topic(upstream)
 
     def is_cycle(self, topic: str, target: str) -> bool:
-        """Whether a topic of the source has come from the target, at whatever distance."""
+        """Whether a topic of the source came from the target, through any number of clusters."""
         source = self.topic_source(topic)
         if source is None:
             return False
@@ -68,7 +68,7 @@ class ReplicationPolicy:
         )
 
     def offset_syncs_topic(self, other: str) -> str:
-        """`other` is the alias of the cluster in which the topic is not."""
+        """`other` is the alias of the cluster that does not have the topic."""
         return f"mm2-offset-syncs{self._internal}{other}{self._internal}internal"
 
     def checkpoints_topic(self) -> str:
@@ -76,7 +76,7 @@ class ReplicationPolicy:
 
 
 class IdentityReplicationPolicy(ReplicationPolicy):
-    """Topics keep their names, but for heartbeats. Nothing shows where a topic has come from."""
+    """Topics keep their names, except heartbeats. A name does not show where a topic came from."""
 
     def remote_topic(self, topic: str) -> str:
         return super().remote_topic(topic) if _may_be_heartbeats(topic) else topic
@@ -103,7 +103,7 @@ def policy_of(settings: Mapping[str, Any]) -> ReplicationPolicy:
 
 
 class NameFilter:
-    """Names and regular expressions that include, and those that exclude, which come first."""
+    """Names and regular expressions to include and to exclude; exclusion takes precedence."""
 
     def __init__(self, include: Iterable[str], exclude: Iterable[str]) -> None:
         self._include = _pattern(include)
@@ -122,7 +122,7 @@ def _pattern(expressions: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def check_expressions(name: str, expressions: Iterable[str]) -> list[str]:
-    """What is wrong with a setting that is a list of names and regular expressions."""
+    """What is wrong with a list of names and regular expressions."""
     problems = []
     for word in expressions:
         try:
@@ -150,7 +150,7 @@ class TopicFilter:
 
 
 def check_alias(name: str, alias: str, separator: str) -> list[str]:
-    """A cluster's alias becomes a part of topic names."""
+    """A cluster's alias becomes part of topic names, so it must be valid there."""
     if re.fullmatch(r"[a-zA-Z0-9._-]+", alias) and separator not in alias:
         return []
     return [

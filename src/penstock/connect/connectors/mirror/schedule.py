@@ -1,4 +1,4 @@
-"""Jobs that a connector repeats: each with its interval, one after the other."""
+"""Periodic jobs of a connector: each with its interval, executed one after the other."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class _Job:
 
 
 class Schedule:
-    """A job that fails is repeated soon; a login or a setting that cannot work is raised."""
+    """A failed job is retried soon; permanent login and setting errors are raised."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._jobs: list[_Job] = []
 
     def every(self, seconds: float, doing: str, work: Callable[[], None]) -> None:
-        """From now on; `doing` begins the log's line when it fails: "replicating the ACLs of topics"."""
+        """Repeat a job; `doing` begins the log message when it fails: "replicating the ACLs of topics"."""
         self._jobs.append(_Job(doing, work, seconds, self._clock()))
 
     def run(self) -> None:
-        """Run what is due."""
+        """Run the jobs that are due."""
         for job in self._jobs:
             if self._clock() < job.due:
                 continue

@@ -1,4 +1,4 @@
-"""The settings of the three connectors, by MirrorMaker 2's names, and how each cluster is reached."""
+"""The settings of the three connectors, with MirrorMaker 2's names, and the connection to each cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE, TARGET = "source", "target"
 PACKAGE = "org.apache.kafka.connect.mirror."
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 BYTES_ONLY = {"key.converter": BYTES, "value.converter": BYTES, "header.converter": BYTES}
-"""Converters of records that are bytes already."""
+"""Converters for records that are bytes already."""
 
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
 _TEN_MINUTES = 600
@@ -168,7 +168,7 @@ HEARTBEAT_FIELDS = (
 
 
 def client(config: Mapping[str, str], cluster: str, role: str) -> ClientSettings:
-    """Settings of a client of the `source` or `target` cluster; `role` is consumer, producer or admin."""
+    """The settings of a client of the `source` or `target` cluster; `role` is consumer, producer or admin."""
     found = {
         **prefixed(config, f"{cluster}.cluster."),
         **prefixed(config, f"{role}."),
@@ -176,7 +176,7 @@ def client(config: Mapping[str, str], cluster: str, role: str) -> ClientSettings
     }
     found.pop("alias", None)
     if role == "admin":
-        # `admin.timeout.ms` itself is the limit of a request.
+        # `admin.timeout.ms` itself limits a single request.
         limit = found.pop("timeout.ms", None)
         if limit is not None:
             found.setdefault("default.api.timeout.ms", limit)
@@ -196,7 +196,7 @@ def connect(config: Mapping[str, str], cluster: str, role: str) -> Cluster:
 
 
 def problems(config: Mapping[str, str], fields: Iterable[Field]) -> dict[str, list[str]]:
-    """What the fields alone do not show."""
+    """Problems that the fields alone do not show."""
     found: dict[str, list[str]] = {}
     settings: dict[str, Any] = {}
     for each in fields:

@@ -1,4 +1,6 @@
-"""MirrorSourceConnector: topics of the source cluster, with settings and ACLs, to the worker's cluster."""
+"""MirrorSourceConnector: replicates topics of the source cluster, with settings and ACLs, to the worker's
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class MirrorSourceConnector(SourceConnector):
     aliases = (PACKAGE + "MirrorSourceConnector",)
     defaults: ClassVar[Mapping[str, str]] = {
         **BYTES_ONLY,
-        # A transaction for each fetch would fill a quiet target with markers.
+        # A transaction for each fetch would fill an idle target with markers.
         "transaction.boundary": "interval",
         "transaction.boundary.interval.ms": "100",
     }
@@ -113,7 +115,7 @@ class MirrorSourceConnector(SourceConnector):
         return self._new
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """Partitions in turn: a large topic is spread over all tasks."""
+        """Partitions are distributed round-robin, so that a large topic is spread over all tasks."""
         self._new = False
         count = min(max_tasks, len(self._known))
         return [

@@ -55,7 +55,7 @@ class MirrorSourceTask(BatchSourceTask):
             )
 
     def _source_partition(self, place: TopicPartition) -> dict[str, object]:
-        """As MirrorMaker 2 keeps it."""
+        """In MirrorMaker 2's format."""
         return {"cluster": self._alias, "partition": place[1], "topic": place[0]}
 
     def poll_batches(self) -> list[RawBatch]:
@@ -64,7 +64,7 @@ class MirrorSourceTask(BatchSourceTask):
                 self._reader = self._open()
             answers = self._reader.poll(_POLL_SECONDS)
             batches = [batch for place, fetched in answers for batch in self._batches(place, fetched)]
-            self._reader.request()  # the next ones come while these are written
+            self._reader.request()  # fetch the next batches while these are written
         except _FATAL:
             raise
         except ClientError as error:
@@ -72,14 +72,14 @@ class MirrorSourceTask(BatchSourceTask):
         except ApiError as error:
             if error.retriable:
                 raise RetriableError(f"reading the source cluster: {error}") from error
-            # Not as an error of the target, which the runner would repeat.
+            # Not reported as an error of the target, which the runner would retry.
             raise ConnectError(f"reading the source cluster: {error}") from error
         if self._syncs is not None:
             self._syncs.write()
         return batches
 
     def _open(self) -> PartitionReader:
-        """At the committed offsets; a partition without one from `auto.offset.reset` on."""
+        """Start at the committed offsets; a partition without one starts at `auto.offset.reset`."""
         new = [place for place, position in self._positions.items() if position is None]
         begin = LATEST if self._from_end else EARLIEST
         for place, offset in self._cluster.list_offsets(dict.fromkeys(new, begin)).items():
@@ -106,7 +106,9 @@ class MirrorSourceTask(BatchSourceTask):
         ]
 
     def _reset(self, place: TopicPartition, position: int) -> int:
-        """Retention was faster than the replication, or the topic was created again: from its start on."""
+        """Retention was faster than the replication, or the topic was created again: continue from its
+        start.
+        """
         start = self._cluster.list_offsets({place: EARLIEST})[place] or 0
         log.warning(
             "%s-%d has no offset %d any more: replication continues at its first, %d", *place, position, start

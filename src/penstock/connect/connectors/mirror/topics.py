@@ -1,6 +1,6 @@
-"""Topics of the target that follow those of the source: partitions, settings and ACLs.
+"""Keeps topics of the target in line with those of the source: partitions, settings and ACLs.
 
-Nothing is deleted: neither a topic nor an ACL that the source no longer has, as with MirrorMaker 2.
+Nothing is deleted: neither a topic nor an ACL that the source no longer has, as in MirrorMaker 2.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALL, _READ, _WRITE = 2, 3, 4
 
 
 class TopicSync:
-    """The source's topics that are wanted, and their remote topics. Uses connections of both clusters."""
+    """The replicated topics of the source, and their remote topics. Uses connections to both clusters."""
 
     def __init__(
         self, source: Cluster, target: Cluster, settings: Mapping[str, Any], policy: ReplicationPolicy
@@ -46,7 +46,7 @@ class TopicSync:
         self._refused: set[str] = set()
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions to replicate, which the target has, too, when this returns."""
+        """The partitions to replicate; when this returns, the target has them, too."""
         wanted = {name for name in self._source.topics() if self._filter.matches(name)}
         known = self._source.partitions(wanted)
         there = self._target.partitions(self._policy.remote_topic(name) for name in wanted)
@@ -69,7 +69,7 @@ class TopicSync:
         return found
 
     def _refuse(self, remote: str, error: ApiError) -> None:
-        """One topic that the target does not take must not hold up the others."""
+        """A topic that the target rejects must not stop the others."""
         if remote not in self._refused:
             self._refused.add(remote)
             log.error("Could not replicate topic %s; will retry: %s", remote, error)
@@ -88,7 +88,7 @@ class TopicSync:
         return config.own or self._settings["use.defaults.from"] == "source"
 
     def sync_configs(self, topics: Iterable[str]) -> None:
-        """Give remote topics the settings of their topics, and take those away that a topic no longer has."""
+        """Copy the settings of topics to their remote topics, and remove those that a topic no longer has."""
         remotes = {name: self._policy.remote_topic(name) for name in topics}
         configs = topic_configs(self._source, remotes)
         current = topic_configs(self._target, remotes.values())
@@ -120,7 +120,9 @@ class TopicSync:
         return changes
 
     def sync_acls(self) -> None:
-        """Give remote topics the ACLs of their topics: who may read there may read here, nobody may write."""
+        """Copy the ACLs of topics to their remote topics: whoever may read the topic may read the remote
+        topic, nobody may write.
+        """
         try:
             acls = topic_acls(self._source)
             wanted = {self._remote_acl(each) for each in acls if self._replicates(each)}
@@ -141,12 +143,12 @@ class TopicSync:
 
 
 def replication_factor(cluster: Cluster, wanted: int) -> int:
-    """At most the number of brokers, so that a small cluster serves as well."""
+    """At most the number of brokers, so that it works in a small cluster."""
     return min(wanted, max(1, cluster.broker_count()))
 
 
 def create_internal_topic(cluster: Cluster, name: str, replicas: int, config: Mapping[str, str]) -> None:
-    """A topic of MirrorMaker's own, with one partition, unless it is there."""
+    """Create one of MirrorMaker's own topics, with one partition, unless it exists."""
     if name not in cluster.partitions([name]):
         factor = replication_factor(cluster, replicas)
         cluster.create_topic(name, 1, config, True, replication_factor=factor)

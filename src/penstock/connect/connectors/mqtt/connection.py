@@ -1,4 +1,4 @@
-"""A connection to an MQTT server: settings, and a client with a thread of its own that reconnects."""
+"""A connection to an MQTT server: settings, and a client with its own thread that reconnects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CONNECTION = (
 )
 _SCHEMES = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883}
 _NEVER = 0xFFFFFFFF
-# What no second attempt changes: bad credentials, not authorized, bad client id or protocol version.
+# Permanent errors: bad credentials, not authorized, bad client id or protocol version.
 _DEFINITE = {
     "Bad user name or password",
     "Not authorized",
@@ -66,7 +66,8 @@ _DEFINITE = {
 class Connection:
     """`client` is paho's. Its callbacks run in its own thread; `on_connect` is called after each connect.
 
-    The client reconnects automatically. `wait` says whether it is connected, and why not.
+    The client reconnects automatically. `wait` waits for a connection, or raises the reason why there is
+    none.
     """
 
     def __init__(
@@ -160,7 +161,9 @@ class Connection:
         return self._connected.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Until it is connected; RetriableError if it is not by then, ConnectError if it cannot be."""
+        """Wait until it is connected. Raises RetriableError after the timeout, ConnectError for a permanent
+        error.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._definite or self._connected.is_set(), seconds)
             if self._definite:
@@ -189,7 +192,7 @@ def address(uri: str) -> tuple[bool, str, int]:
 
 
 def problem_with(config: Mapping[str, str]) -> dict[str, list[str]]:
-    """What keeps this configuration from connecting, by field."""
+    """Connection problems of this configuration, by field."""
     name = "mqtt.server.uri"
     try:
         probe = Connection({**config, "task.id": "check"}, clean=True)

@@ -1,4 +1,6 @@
-"""Records of topics to messages of an MQTT server, each acknowledged by it before offsets are committed."""
+"""Sends records of topics as messages to an MQTT server. The server acknowledges each one before offsets are
+committed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ _FIELDS = (
     ),
 )
 _MOST_AT_ONCE = 1000
-_OVERHEAD = 64  # of a message beside topic and payload
+_OVERHEAD = 64  # per message, in addition to topic and payload
 
 
 class MqttSinkTask(SinkTask):
@@ -73,7 +75,8 @@ class MqttSinkTask(SinkTask):
             try:
                 self._publish(records[start : start + _MOST_AT_ONCE])
             except RetriableError:
-                # A client holds what is not acknowledged and would send it beside the next attempt.
+                # A client keeps unacknowledged messages and would send them again in addition to the next
+                # attempt.
                 self.stop()
                 raise
 
@@ -146,7 +149,7 @@ class MqttSinkTask(SinkTask):
 
 
 class MqttSink(SinkConnector):
-    """Messages of an MQTT server."""
+    """Sends messages to an MQTT server."""
 
     task_class = MqttSinkTask
     aliases = ("io.confluent.connect.mqtt.MqttSinkConnector",)

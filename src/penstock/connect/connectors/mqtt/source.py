@@ -1,7 +1,7 @@
-"""Messages of MQTT topics to a Kafka topic.
+"""Reads messages of MQTT topics into a Kafka topic.
 
 The session at the server outlives the task, and a message is acknowledged when its record is durable in
-Kafka: what was not comes again. Settings have the names of Confluent's MQTT source.
+Kafka: other messages are delivered again. Settings have the names of Confluent's MQTT source.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class MqttSourceTask(SourceTask):
         self._most: int = settings["records.buffer.queue.size"]
         self._queue: queue.Queue[_Message] = queue.Queue(self._most)
         self._unacknowledged: list[_Message] = []
-        # Ids of messages belong to a connection: what another one delivered is not acknowledged on this one.
+        # Message ids belong to a connection: a message from another connection is not acknowledged on this
+        # one.
         self._number = 0
         self._numbers = threading.Lock()
         self._stopped = False
@@ -109,7 +110,7 @@ class MqttSourceTask(SourceTask):
         if self._subscribed and session_present:
             return
         if self._connection.v5:
-            # Retained messages come with a new subscription only, not with each start.
+            # Retained messages are sent only for a new subscription, not at each start.
             handling = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
             if not self._retained:
                 handling = SubscribeOptions.RETAIN_DO_NOT_SEND
@@ -138,7 +139,7 @@ class MqttSourceTask(SourceTask):
                 self._queue.put(item, timeout=_WAIT_SECONDS)
                 return
             except queue.Full:
-                continue  # the server must wait
+                continue  # the queue is full: the server must wait
 
     # In the thread of the task
 
@@ -154,7 +155,8 @@ class MqttSourceTask(SourceTask):
             pass
         records = []
         for item in items:
-            # What came before a connection was lost is delivered again, unless its quality of service is 0.
+            # Messages from before a lost connection are delivered again, unless their quality of service is
+            # 0.
             if item.message.qos and item.connection != self._number:
                 continue
             self._unacknowledged.append(item)
@@ -165,7 +167,7 @@ class MqttSourceTask(SourceTask):
         return records
 
     def _wanted(self, message: Any) -> bool:
-        """Sessions outlive their configuration: a topic that was removed may still be subscribed to."""
+        """Sessions outlive their configuration: a removed topic may still be subscribed to."""
         if message.retain and not self._retained:
             return False
         return any(paho.topic_matches_sub(_plain(each), message.topic) for each in self._filters)
@@ -191,7 +193,7 @@ class MqttSourceTask(SourceTask):
         )
 
     def acknowledge(self, records: Sequence[SourceRecord]) -> None:
-        """All that was polled: the runner commits each poll before the next one."""
+        """Acknowledge all polled messages: the runner commits each poll before the next one."""
         items, self._unacknowledged = self._unacknowledged, []
         with self._numbers:
             for item in items:
@@ -228,7 +230,9 @@ class MqttSource(SourceConnector):
         return problem_with(config)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """The topics are divided. A task keeps its session only as long as its number does."""
+        """The topics are divided among the tasks. A task keeps its session only as long as its number stays
+        the same.
+        """
         topics: list[str] = self.settings["mqtt.topics"]
         count = min(max_tasks, len(topics))
         return [

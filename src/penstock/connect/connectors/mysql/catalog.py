@@ -1,4 +1,4 @@
-"""What the server's catalogue says about tables. Read now, not as of a position in the binlog."""
+"""The server's catalogue of tables. Read as of now, not as of a position in the binlog."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class TableLook:
-    """A table as it is now; without columns where it was dropped."""
+    """The current definition of a table; without columns if it was dropped."""
 
     columns: tuple[MySqlColumn, ...]
     key: tuple[str, ...]
@@ -65,7 +65,7 @@ class Catalog:
         self._mariadb = is_mariadb(connection)
 
     def tables(self, settings: SourceSettings) -> list[CapturedTable]:
-        """What the settings take, by name."""
+        """The tables that match the settings, by name."""
         found = [
             CapturedTable(str(row[0]), str(row[1]), int(row[2])) for row in query(self._connection, _TABLES)
         ]

@@ -1,7 +1,7 @@
-"""The stream of changes as a machine without I/O: an event of the binlog in, records out.
+"""The stream of changes as a state machine without I/O: takes binlog events, returns records.
 
-It knows which rows of the transaction after `completed` were sent, so that after a reconnect or a restart it
-skips them.
+It knows which rows of the transaction after `completed` were sent, so that it skips them after a reconnect or
+a restart.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from penstock.connect.connectors.mysql.server import BinlogPosition
 
 
 class Changes:
-    """`schema_of` makes a table's schema from its description, None where the table is not captured.
+    """`schema_of` makes a table's schema from its description, None if the table is not captured.
 
-    `schema_now` is that of a table by name, as it is now; `takes_database` says whether DDL is of interest.
+    `schema_now` returns the current schema of a table by name; `takes_database` says whether DDL of a
+    database is captured.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class Changes:
         self._records = records
         self._schema_of, self._schema_now, self._takes = schema_of, schema_now, takes_database
         self.completed = start.position
-        """All transactions that end here or before were sent."""
+        """All transactions up to this position were sent."""
         self._gtids = _by_domain(start.gtids)
         self.server_id = start.server_id
         self._sent = (start.event, start.row)
-        """Of the transaction that begins at `completed`: events, and rows of the next event."""
+        """For the transaction that starts at `completed`: the number of events sent, and of rows of the next
+        event.
+        """
         self._moved_to: int | None = None
         self._tables: dict[int, TableSchema | None] = {}
         self.in_transaction = False
@@ -61,7 +64,7 @@ class Changes:
     def connected(self, server_id: int) -> None:
         """The server sends the transaction after `completed` again, and describes all tables again.
 
-        Where it is another server, `completed` is a position of the old one until a transaction was read.
+        On another server `completed` remains a position of the old one until a transaction was read.
         """
         self._moved_to = None if server_id == self.server_id else server_id
         self.in_transaction = False
@@ -71,12 +74,12 @@ class Changes:
         self._last_offset = None
 
     def returned(self) -> None:
-        """The records so far went to the worker: their offsets are no longer ours to change."""
+        """The records so far were returned to the worker: their offsets must not change any more."""
         self._last_offset = None
 
     @property
     def gtids(self) -> str | None:
-        """What a replica of the server must have sent before the transaction after `completed`."""
+        """The GTIDs that a replica must have sent before the transaction after `completed`."""
         return ",".join(self._gtids[domain] for domain in sorted(self._gtids)) or None
 
     def handle(self, event: Event, place: Place, now: int) -> list[SourceRecord]:
@@ -96,7 +99,7 @@ class Changes:
             case Executed():
                 return self._executed(event, place, now)
             case Rotated():
-                # A server that restarts uses the numbers of tables again, and always with a new file.
+                # A restarted server reuses table numbers, and always starts a new file.
                 self._tables.clear()
                 self._passed(BinlogPosition(event.file, event.pos))
             case Idle():
@@ -104,7 +107,7 @@ class Changes:
         return []
 
     def _passed(self, position: BinlogPosition) -> None:
-        """Between transactions: nothing up to here was for us."""
+        """Between transactions: nothing up to here was captured."""
         if not self.in_transaction and self._sent == (0, 0) and self._moved_to is None:
             self.completed = position
 
@@ -123,7 +126,7 @@ class Changes:
         self._event, self._sent = 0, (0, 0)
         self._gtid = self._thread = None
         if self._last_offset is not None:
-            # The last record of a transaction says that it is whole.
+            # The last record of a transaction marks it as complete.
             self._last_offset.clear()
             self._last_offset.update(self._offset(place.seconds))
             self._last_offset = None
@@ -215,7 +218,7 @@ class Changes:
         return Offset(self.completed, event, row, self.gtids, self.server_id).fields(seconds)
 
     def heartbeat(self, now: int) -> SourceRecord | None:
-        """None inside of a transaction."""
+        """None inside a transaction."""
         if self.in_transaction or self._sent != (0, 0):
             return None
         return self._records.heartbeat(now, self._offset(now // 1_000_000))

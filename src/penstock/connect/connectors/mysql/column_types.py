@@ -1,7 +1,7 @@
-"""Which Connect schema a column has, and how its value becomes one of it: Debezium's mapping.
+"""The Connect schema of a column, and the conversion of its values: Debezium's mapping.
 
-Debezium's documentation of its MySQL connector, "Data type mappings". A snapshot has its values from PyMySQL
-and the stream from mysql-replication: the converters accept the forms of both.
+See "Data type mappings" in the documentation of Debezium's MySQL connector. A snapshot has its values from
+PyMySQL and the stream from mysql-replication: the converters accept both representations.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 class MySqlColumn:
     """A column as the catalogue or the binlog describes it.
 
-    `kind` is the name of its type, with one name for those that are sent alike: `text` for all characters,
+    `kind` is the name of its type, with one name for types that are sent alike: `text` for all characters,
     `blob` for all bytes of any length, `geometry` for all shapes but points.
     """
 
@@ -125,7 +125,7 @@ def _decimal(column: MySqlColumn, modes: Modes) -> ColumnType:
 
 
 def _year(value: int) -> int:
-    # mysql-replication makes 1900 of the year 0, which is otherwise not in YEAR's range.
+    # mysql-replication converts the year 0 to 1900, which is otherwise not in YEAR's range.
     return 0 if value == 1900 else value
 
 
@@ -155,7 +155,7 @@ def _blob(column: MySqlColumn, modes: Modes) -> ColumnType:
 
 
 def _binary(column: MySqlColumn, modes: Modes) -> ColumnType:
-    # The binlog has no trailing zeros of BINARY.
+    # The binlog omits trailing zeros of BINARY.
     return binary_type(modes.binary, lambda value: _bytes(value).ljust(column.length, b"\0"), "")
 
 
@@ -185,7 +185,7 @@ def _set(column: MySqlColumn, modes: Modes) -> ColumnType:
 
 
 def _json_text(value: Any) -> str:
-    """MySQL's binlog has JSON in a binary form, which mysql-replication makes Python objects of."""
+    """MySQL's binlog has JSON in a binary format, which mysql-replication converts to Python objects."""
     return value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False, default=str)
 
 
@@ -219,7 +219,7 @@ def _address(size: int) -> Convert:
 
 
 def _dated(column: MySqlColumn, schema: Schema, convert: Convert, zero: Any) -> ColumnType:
-    """Dates such as 0000-00-00, which are text here, become null, or the epoch where null is not allowed."""
+    """Dates such as 0000-00-00, which are text here, become null, or the epoch if null is not allowed."""
     instead = zero if column.required else None
     return ColumnType(schema, lambda value: instead if isinstance(value, str) else convert(value), zero)
 

@@ -1,4 +1,4 @@
-"""What the binlog says, as the connector uses it: made by `stream`, understood by `changes`."""
+"""Binlog events in the connector's terms: created by `stream`, processed by `changes`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ Row = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an event is. `end` is where the next one begins; both are 0 for events that are in no file."""
+    """The position of an event. `end` is where the next one starts; both are 0 for events outside of
+    files.
+    """
 
     file: str
     pos: int
@@ -34,7 +36,7 @@ class Rotated:
 
 @dataclass(frozen=True, slots=True)
 class Gtid:
-    """Before a transaction or, if `standalone`, a single statement."""
+    """Comes before a transaction or, if `standalone`, a single statement."""
 
     gtid: str
     standalone: bool
@@ -42,7 +44,7 @@ class Gtid:
 
 @dataclass(frozen=True, slots=True)
 class TableDescribed:
-    """The columns of a table, as the next events have them, until a statement or another file follows."""
+    """The columns of a table for the next events, until a statement or another file follows."""
 
     id: int
     database: str
@@ -53,7 +55,7 @@ class TableDescribed:
 
 @dataclass(frozen=True, slots=True)
 class RowsChanged:
-    """`rows` decodes them: pairs of what was before and what is after, either of which may be None."""
+    """`rows` decodes them: pairs of the row before and after the change, either of which may be None."""
 
     table_id: int
     rows: Callable[[], list[tuple[Row | None, Row | None]]]

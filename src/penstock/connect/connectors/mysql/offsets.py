@@ -1,8 +1,8 @@
-"""Where in the source a record comes from: Debezium's offset.
+"""The source offset of a record, in Debezium's format.
 
-`file` and `pos` are where the transaction begins, so that reading can begin there; `event` and `row` say
-which of its events were sent, and how many rows of the next one. After the last row of a transaction `pos`
-is where the next one begins. `gtids` (MariaDB) is the same place on a replica of this server.
+`file` and `pos` are where the transaction starts, so that reading can start there; `event` and `row` say
+which of its events were sent, and how many rows of the next one. After the last row of a transaction `pos` is
+where the next one starts. `gtids` (MariaDB) is the same position on a replica of this server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Offset:
     row: int = 0
     gtids: str | None = None
     server_id: int | None = None
-    """Of the server whose binlog `position` is in."""
+    """The server whose binlog `position` is in."""
     snapshot: SnapshotProgress | None = None
     """A snapshot that has not ended."""
 

@@ -1,7 +1,7 @@
-"""Connections to the server, what it must have set, and where its binlog is.
+"""Connections to the server, its required settings, and its binlog position.
 
-A failure that may pass (the server is away or restarts) is a RetriableError; any other is a ConnectError with
-the server's own message.
+A temporary failure (the server is unavailable or restarts) is a RetriableError; any other is a ConnectError
+with the server's own message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.connect.api import ConnectError, RetriableError
 from penstock.connect.connectors.mysql.settings import SourceSettings
 
 READ_TIMEOUT_SECONDS = 60
-# Access denied, unknown database, missing privilege, unknown table, purged binlog: waiting does not help.
+# Access denied, unknown database, missing privilege, unknown table, purged binlog: permanent errors.
 _LASTING = {1044, 1045, 1049, 1142, 1146, 1227, 1236, 1698}
 
 
@@ -31,7 +31,7 @@ class BinlogPosition:
 
 @contextmanager
 def translated_errors(what: str) -> Iterator[None]:
-    """PyMySQL's errors as Connect's: what may pass, and what does not."""
+    """PyMySQL's errors as Connect's: retriable and permanent ones."""
     try:
         yield
     except pymysql.err.Error as error:
@@ -116,7 +116,7 @@ def server_id(connection: Connection) -> int:
 
 
 def variable(connection: Connection, name: str) -> str | None:
-    """A global variable; None where the server does not know it."""
+    """A global variable; None if the server does not know it."""
     rows = query(connection, "SHOW GLOBAL VARIABLES LIKE %s", name)
     return str(rows[0][1]) if rows else None
 
@@ -138,7 +138,7 @@ def has_binlog(connection: Connection, file: str) -> bool:
 
 
 def gtids_at(connection: Connection, position: BinlogPosition) -> str | None:
-    """MariaDB's GTIDs up to a position; None elsewhere."""
+    """MariaDB's GTIDs up to a position; None on other servers."""
     if not is_mariadb(connection):
         return None
     [(found,)] = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", position.file, position.pos)
@@ -146,7 +146,7 @@ def gtids_at(connection: Connection, position: BinlogPosition) -> str | None:
 
 
 _REQUIRED = (
-    # Name, what it must be, whether a server that does not have it is fine.
+    # Name, required value, and whether a server without the variable is accepted.
     ("log_bin", "ON", False, "Start the server with log_bin."),
     ("binlog_format", "ROW", False, "SET GLOBAL binlog_format = ROW."),
     ("binlog_row_image", "FULL", False, "SET GLOBAL binlog_row_image = FULL."),
@@ -164,7 +164,7 @@ _REQUIRED = (
 
 
 def check_server(connection: Connection) -> dict[str, list[str]]:
-    """What keeps this server from being captured, by the name of the field."""
+    """Why changes of this server cannot be captured, by field."""
     for name, expected, optional, advice in _REQUIRED:
         found = variable(connection, name)
         if found is None and optional:

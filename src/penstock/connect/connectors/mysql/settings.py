@@ -133,5 +133,5 @@ class SourceSettings(CaptureSettings):
 
     @property
     def flavour(self) -> str:
-        """What records call the connector: that of the Debezium class that was asked for."""
+        """The connector name in records: that of the Debezium class that was configured."""
         return "mariadb" if "mariadb" in str(self.values.get("connector.class", "")).lower() else "mysql"

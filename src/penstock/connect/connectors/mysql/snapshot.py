@@ -1,9 +1,9 @@
-"""The rows that tables have before changes are streamed: one consistent view, in chunks by primary key.
+"""Reads the existing rows of tables before changes are streamed: one consistent view, in chunks by primary
+key.
 
-MariaDB knows which position of the binlog a view belongs to; for MySQL a global read lock, held while the
-view begins, makes both the same. A snapshot that continues after a restart or a lost connection reads the
-remaining rows as they are then; what changed meanwhile comes again from the binlog: the last record of each
-key is right.
+MariaDB knows the binlog position of a view; for MySQL a global read lock, held while the view starts, makes
+both the same. A snapshot that continues after a restart or a lost connection reads the current state of the
+remaining rows; changes in between come again from the binlog, so the last record of each key is right.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ORDERED = {
 
 
 class Snapshot(SnapshotChunks[Moment]):
-    """`start` is where an earlier snapshot began, which this one continues; None for a new one."""
+    """`start` is where an earlier snapshot started, which this one continues; None for a new one."""
 
     def __init__(self, settings: SourceSettings, records: Records, start: Offset | None) -> None:
         self._settings = settings
@@ -53,7 +53,7 @@ class Snapshot(SnapshotChunks[Moment]):
                     server_id=server.server_id(self._connection),
                 )
             self.start = start
-            """Where the changes begin that follow the snapshot."""
+            """The position of the first change after the snapshot."""
             progress = start.snapshot
             self._catalog = Catalog(self._connection)
             tables = self._catalog.tables(settings)
@@ -153,7 +153,9 @@ class Snapshot(SnapshotChunks[Moment]):
     def _by_cursor(
         self, captured: CapturedTable, columns: Sequence[MySqlColumn]
     ) -> Iterator[tuple[list[Row], bool]]:
-        """Without a key there is no order to continue by: an interrupted table is read from its beginning."""
+        """Without a key there is no order to continue by: an interrupted table is read again from its
+        start.
+        """
         with self._connection.cursor(pymysql.cursors.SSCursor) as cursor:
             cursor.execute(_select(captured, columns))
             rows: list[Row] = list(cursor.fetchmany(self._size))
@@ -174,7 +176,7 @@ class Snapshot(SnapshotChunks[Moment]):
 
 
 def tagged(value: Any) -> str:
-    """A value of a key as text that shows what it is: a number, bytes or characters."""
+    """A key value as text with its type: a number, bytes or characters."""
     if isinstance(value, (int, Decimal)):
         return f"n:{value}"
     if isinstance(value, bytes):
@@ -188,7 +190,7 @@ def tagged(value: Any) -> str:
 
 
 def _select(captured: CapturedTable, columns: Sequence[MySqlColumn]) -> str:
-    # The text of a FLOAT has fewer digits than it has; that of a double has all.
+    # The text of a FLOAT is rounded to fewer digits; that of a double is exact.
     shown = [
         f"{quoted(column.name)} + 0e0" if column.kind == "float" else quoted(column.name)
         for column in columns

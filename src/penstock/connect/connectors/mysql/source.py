@@ -36,19 +36,19 @@ from penstock.connect.connectors.mysql.table_schema import table_schema
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.5
-# Types that the binlog calls by the type they are stored as, and that only the catalogue knows.
+# Types that the binlog reports as their storage type; only the catalogue knows them.
 _STORED_AS = {"uuid": "binary", "inet6": "binary", "inet4": "binary", "json": "text"}
 
 
 class MySqlSourceTask(SourceTask):
-    """Connects in `poll`, so that a server that is away is a reason to try again and not to fail."""
+    """Connects in `poll`, so that an unavailable server is retried instead of failing the task."""
 
     def start(self, config: Mapping[str, str], offsets_reader: OffsetsReader) -> None:
         self._settings = SourceSettings.of(config)
         self._records = Records(self._settings)
         kept = offsets_reader.offset(source_partition(self._settings.prefix))
         self._start: Offset | None = None if kept is None else Offset.of(kept)
-        """Where to begin; with `snapshot` the snapshot that is to be continued."""
+        """The start position; with `snapshot` the snapshot to continue."""
         self._always = self._settings.snapshot_mode == "always"
         self._connection: Connection | None = None
         self._snapshot: Snapshot | None = None
@@ -94,7 +94,7 @@ class MySqlSourceTask(SourceTask):
     # --- snapshot ---
 
     def _poll_snapshot(self) -> list[SourceRecord] | None:
-        """Records of a chunk; None when changes are next."""
+        """The records of a chunk; None when the changes are next."""
         if self._snapshot is None and not self._begin_snapshot():
             self._begin_changes()
             return None
@@ -111,7 +111,7 @@ class MySqlSourceTask(SourceTask):
         return None
 
     def _begin_snapshot(self) -> bool:
-        """Whether a snapshot is to be taken or continued; `_start` is set where not."""
+        """Whether to take or continue a snapshot; otherwise `_start` is set."""
         connection = self._queries()
         self._check_binlog(connection)
         start, mode = self._start, self._settings.snapshot_mode
@@ -129,7 +129,7 @@ class MySqlSourceTask(SourceTask):
         return self._snapshot is not None
 
     def _check_binlog(self, connection: Connection) -> None:
-        """Forgets where to begin if that was purged and a new snapshot is allowed."""
+        """Resets the start position if its binlog was purged and a new snapshot is allowed."""
         start = self._start
         if (
             start is None
@@ -147,7 +147,7 @@ class MySqlSourceTask(SourceTask):
         self._start = None
 
     def _by_gtid(self, connection: Connection, start: Offset) -> bool:
-        """Files and positions are those of one server; on another one, GTIDs say where to continue."""
+        """Files and positions belong to one server; on another one, GTIDs say where to continue."""
         if start.server_id is None or server.server_id(connection) == start.server_id:
             return False
         if start.gtids is None or not server.is_mariadb(connection):
@@ -177,7 +177,7 @@ class MySqlSourceTask(SourceTask):
             self._read(self._stream, changes, records)
             self._heartbeat(changes, records)
         except ConnectError:
-            # What was read is sent; the next poll connects again, and finds what is wrong if that remains.
+            # What was read is sent; the next poll connects again, and reports the error if it persists.
             if not records:
                 raise
             self._disconnect()

@@ -1,4 +1,4 @@
-"""What a statement in the binlog is: transactions and DDL, as rows are events of their own. Pure."""
+"""Classifies statements in the binlog: transactions and DDL. Row changes are events of their own. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class RowStatement:
-    """A change of rows as a statement: the rows themselves are not in the binlog."""
+    """A row change logged as a statement: the rows themselves are not in the binlog."""
 
     verb: str
 
@@ -59,7 +59,7 @@ _ROWS = re.compile(r"(INSERT|UPDATE|DELETE|REPLACE|LOAD)\b", re.IGNORECASE)
 
 
 def classified(text: str, database: str) -> Statement:
-    """`database` is the one that was in use."""
+    """`database` is the current one."""
     found = _COMMENTS.match(text)
     text = text[found.end() :] if found else text
     word = text[:16].upper().rstrip(" ;")

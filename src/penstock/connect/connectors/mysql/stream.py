@@ -1,4 +1,4 @@
-"""The replication connection: reads the binlog's events, and makes the connector's own of them."""
+"""The replication connection: reads the binlog's events and converts them to the connector's own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _COMPRESSED = {
     39: "binlog_row_value_options",
     **dict.fromkeys(range(165, 172), "log_bin_compress"),
 }
-"""Events that carry rows in a form that is not read, and the variable of the server that makes them."""
+"""Events with rows in an unsupported format, and the server variable that causes them."""
 _KINDS = {
     FIELD_TYPE.TINY: "tinyint", FIELD_TYPE.SHORT: "smallint", FIELD_TYPE.INT24: "mediumint",
     FIELD_TYPE.LONG: "int", FIELD_TYPE.LONGLONG: "bigint", FIELD_TYPE.FLOAT: "float",
@@ -71,7 +71,7 @@ _CODECS = {
     "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "ujis": "euc_jp",
     "eucjpms": "euc_jp", "macce": "mac_latin2", "macroman": "mac_roman", "tis620": "tis_620",
 }  # fmt: skip
-"""Python's names of MySQL's character sets, where the library does not know them."""
+"""Python's names of MySQL's character sets that the library does not know."""
 _ZERO_DATES = {
     NONE_SOURCE.OUT_OF_DATE_RANGE,
     NONE_SOURCE.OUT_OF_DATETIME_RANGE,
@@ -80,7 +80,7 @@ _ZERO_DATES = {
 
 
 def _read_time(event: Any, column: Any) -> datetime.timedelta:
-    """TIME with fractions. The library's own reader is wrong where a negative one has a fraction."""
+    """TIME with fractions. The library's own reader is wrong for negative values with a fraction."""
     size = (column.fsp + 1) // 2
     number = int.from_bytes(event.packet.read(3 + size), "big") - (0x800000 << 8 * size)
     whole, fraction = divmod(abs(number), 1 << 8 * size)
@@ -97,7 +97,7 @@ RowsEvent._RowsEvent__read_time2 = _read_time
 
 
 class BinlogStream:
-    """From where `start` says, by GTID if `by_gtid`, and otherwise by file and position."""
+    """Reads from `start`, by GTID if `by_gtid`, and otherwise by file and position."""
 
     def __init__(self, settings: SourceSettings, start: Offset, *, by_gtid: bool) -> None:
         self._what = "Reading the binlog was interrupted"
@@ -163,7 +163,7 @@ class BinlogStream:
         except (ssl.SSLWantReadError, BlockingIOError):
             return False
         except (OSError, AttributeError, ValueError):
-            return True  # reading says what is wrong
+            return True  # reading raises the error
 
     def close(self) -> None:
         for connection in self._connections:
@@ -189,7 +189,7 @@ class BinlogStream:
                     found.schema.decode(errors="replace"), found.query, found.slave_proxy_id
                 )
             case RotateEvent():
-                # After a crash numbers begin again in a new file, and the library does not notice.
+                # After a crash numbers start again in a new file, which the library does not notice.
                 self._reader.table_map.clear()
                 return events.Rotated(found.next_binlog, found.position)
             case HeartbeatLogEvent():

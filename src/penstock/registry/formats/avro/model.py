@@ -1,7 +1,7 @@
 """Avro's types, and the parser from JSON to them. As strict as Avro's Java library, which Confluent uses.
 
-A name must be defined before it is used (the order of the specification). A second definition of a name
-is refused unless it says the same as the first: references may share what they stand on.
+A name must be defined before it is used (the order of the specification). A second definition of a name is
+rejected unless it equals the first: references may share their own references.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ASCII_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _JAVA_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?)\Z")
 
 MISSING: Final[Any] = object()
-"""The default of a field that has none; None is the default null."""
+"""The default of a field without one; None is the default null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Name:
         return f"{self.space}.{self.short}" if self.space else self.short
 
     def qualified(self, space: str) -> str:
-        """How it is written where `space` is the namespace around it."""
+        """The name as written in a schema whose enclosing namespace is `space`."""
         if self.space and self.space == space and self.short not in TYPE_NAMES:
             return self.short
         return self.full
@@ -51,7 +51,7 @@ class Name:
         return cls(short, around) if dot else cls(text, space)
 
 
-# Types are compared by identity: recursive ones make a graph, and the compatibility check keeps pairs.
+# Types are compared by identity: recursive types form a graph, and the compatibility check stores pairs.
 
 
 @dataclass(eq=False, slots=True)
@@ -116,7 +116,7 @@ class Field:
 class Record:
     name: Name
     fields: list[Field] | None = None
-    """None while they are being read."""
+    """None while the record is being parsed."""
     doc: str | None = None
     aliases: list[Name] = field(default_factory=list)
     props: dict[str, Any] = field(default_factory=dict)
@@ -129,7 +129,7 @@ AvroType = Primitive | Array | Map | Union | Fixed | Enum | Record
 
 
 class Parser:
-    """Reads JSON values into types. `names` grows with every definition: references are read first."""
+    """Parses JSON values to types. `names` grows with every definition: references are parsed first."""
 
     def __init__(self, *, strict: bool) -> None:
         self.names: dict[str, Named] = {}
@@ -203,7 +203,7 @@ class Parser:
         if not isinstance(fields, list):
             raise InvalidSchema(f"Record has no fields: {_shown(value)}")
         first = self._define(result)
-        # Fields may name the record itself; inside a second definition the first is what they name.
+        # Fields may name the record itself; inside a second definition that is the first one.
         parsed = [self._field(item, result, depth) for item in fields]
         seen: set[str] = set()
         for item in parsed:
@@ -276,7 +276,7 @@ class Parser:
         return self._define(result)
 
     def _define(self, result: Named) -> Named:
-        """The type that the name stands for from now on: the first definition, when there was one before."""
+        """Define a name. Returns the first definition if it was defined before."""
         full = result.name.full
         first = self.names.setdefault(full, result)
         if first is not result:
@@ -321,7 +321,7 @@ class Parser:
 
 
 def is_valid_default(schema: AvroType, value: Any) -> bool:
-    """Whether a JSON value can be a default of the type; any branch of a union may take it (Avro 1.12)."""
+    """Whether a JSON value is a valid default of the type; any branch of a union may match (Avro 1.12)."""
     if isinstance(schema, Primitive):
         return _is_valid_primitive(schema.type, value)
     if isinstance(schema, (Enum, Fixed)):
@@ -338,7 +338,7 @@ def is_valid_default(schema: AvroType, value: Any) -> bool:
         raise InvalidSchema(
             f"A default inside of record {schema.name.full} needs the fields of that record itself"
         )
-    # A field left out takes its own default, which was checked when the field was read.
+    # An omitted field takes its own default, which was validated with the field.
     return all(
         is_valid_default(f.type, value[f.name]) if f.name in value else f.default is not MISSING
         for f in schema.fields
@@ -362,7 +362,7 @@ def _is_valid_primitive(kind: str, value: Any) -> bool:
 
 
 def same(a: AvroType, b: AvroType) -> bool:
-    """Whether two types say the same, aliases and docs aside."""
+    """Whether two types are equal, ignoring aliases and docs."""
     seen: set[tuple[int, int]] = set()
     todo: list[tuple[AvroType, AvroType]] = [(a, b)]
     while todo:
@@ -437,7 +437,7 @@ def _kind(schema: AvroType) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value in an error message, cut short: some are megabytes."""
+    """A value in an error message, truncated: some are megabytes."""
     from penstock.registry.formats.json_text import dump
 
     text = value if isinstance(value, str) else dump(value)

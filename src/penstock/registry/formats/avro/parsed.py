@@ -1,4 +1,4 @@
-"""Avro schemas: the seam's `ParsedSchema` over the types of `model`."""
+"""Avro schemas: the interface `ParsedSchema` over the types of `model`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.registry.formats.schema import (
 
 
 class AvroSchema(ParsedSchema):
-    """An Avro schema; names that its references define stay names in its text."""
+    """An Avro schema; types defined in references are only named in its text."""
 
     schema_type: ClassVar[str] = "AVRO"
 
@@ -42,7 +42,7 @@ class AvroSchema(ParsedSchema):
         return render(self.raw, self._referenced, normalize=True)
 
     def formatted(self, style: str) -> str:
-        """`resolved` puts the definitions of references in place of their names."""
+        """`resolved` replaces the names of referenced types by their definitions."""
         return render(self.raw) if style == "resolved" else self.canonical()
 
     def differences(self, writer: AvroSchema, words: Words, policy: str) -> list[str]:
@@ -64,6 +64,6 @@ def parse_avro(text: str, references: tuple[ResolvedReference, ...], strict: boo
     parser.strict = strict
     raw = parser.parse(json_text.load(text, comments=True))
     if isinstance(raw, Named) and raw.name.full in referenced:
-        # The schema defines again what a reference defines; it must not shrink to a bare name.
+        # The schema repeats a definition of a reference; it must not shrink to a bare name.
         referenced -= {raw.name.full}
     return AvroSchema(raw, tuple(reference.reference for reference in references), referenced)

@@ -67,7 +67,7 @@ _SENTENCES = {
 
 
 def incompatibilities(reader: AvroType, writer: AvroType) -> list[Incompatibility]:
-    """Every place where the reader cannot take what the writer writes; none when it can."""
+    """Every incompatibility between reader and writer; empty if the reader can read the writer's data."""
     if same(reader, writer):
         return []
     try:
@@ -113,7 +113,7 @@ class _Checker(PairChecker[AvroType, Incompatibility]):
         return []
 
     def _candidates(self, union: Union, writer: AvroType) -> list[AvroType]:
-        """The branches that may read the writer's type: with a name, only those that match it by name."""
+        """The branches that may read the writer's type: for a named type, only those whose name matches."""
         index = self._branches.get(id(union))
         if index is None:
             index = self._branches[id(union)] = {}
@@ -168,7 +168,7 @@ def _contents(reader: Named, writer: Named) -> list[Incompatibility]:
 
 
 def _names(reader: Named, writer: Named) -> list[Incompatibility]:
-    """Names match without their namespaces, or where an alias of the reader is the writer's full name."""
+    """Names match ignoring their namespaces, or if an alias of the reader is the writer's full name."""
     if reader.name.short == writer.name.short:
         return []
     if any(alias.full == writer.name.full for alias in reader.aliases):

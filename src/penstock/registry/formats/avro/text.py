@@ -1,7 +1,7 @@
-"""Avro types back to JSON text, byte for byte as Avro's Java `Schema.toString()`, which Confluent stores.
+"""Converts Avro types to JSON text, byte for byte as Avro's Java `Schema.toString()`, which Confluent stores.
 
-Normalised, the properties, aliases and the keys of default values are sorted besides, and empty docs of
-named types dropped; logical types come before the other properties.
+If normalised, properties, aliases and the keys of default values are also sorted, and empty docs of named
+types removed; logical types come before other properties.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOGICAL_TYPES = {
 
 
 def render(schema: AvroType, known: frozenset[str] = frozenset(), *, normalize: bool = False) -> str:
-    """The text of a type; the names in `known` are only named, since a reference defines them."""
+    """The text of a type; types in `known` are only named, since a reference defines them."""
     out: list[str] = []
     _Writer(out, set(known), normalize).write(schema, "")
     return "".join(out)
@@ -136,7 +136,7 @@ class _Writer:
 
 
 def _logical_properties(schema: Primitive | Array | Map | Named, props: dict[str, Any]) -> list[str]:
-    """The properties that make up a valid logical type; an invalid one is an ordinary property to Avro."""
+    """The properties of a valid logical type; those of an invalid one are ordinary properties."""
     logical = props.get("logicalType")
     if not isinstance(logical, str) or schema.type not in _LOGICAL_TYPES.get(logical, ()):
         return []

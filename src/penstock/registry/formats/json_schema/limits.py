@@ -1,4 +1,4 @@
-"""Differences of JSON Schema nodes that have nothing inside: limits of texts and numbers, and values."""
+"""Compares JSON Schema nodes without children: limits of texts and numbers, and values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def values_differences(old: Values, new: Values) -> list[Difference]:
 
 
 def typed(old: bool, new: bool) -> list[Difference]:
-    """Keywords without a type let every other type through."""
+    """Keywords without a type accept every other type."""
     if old == new:
         return []
     return [Difference("TYPE_EXTENDED" if old else "TYPE_NARROWED", ())]
@@ -93,7 +93,7 @@ def _multiple_of(old: Any, new: Any) -> list[Difference]:
 
 
 def _divides(divisor: Decimal, number: Decimal) -> bool:
-    """Exactly, however far apart the two are; Decimal's own remainder has a limit to its digits."""
+    """Exact for any magnitude; Decimal's own remainder has a limited number of digits."""
     if divisor == 0:
         return False
     (a, b), (c, d) = number.as_integer_ratio(), divisor.as_integer_ratio()
@@ -101,7 +101,9 @@ def _divides(divisor: Decimal, number: Decimal) -> bool:
 
 
 def matching(edges: list[list[int]]) -> int:
-    """How many pairs there can be in which no schema is used twice (augmenting paths, kept on a list)."""
+    """The maximum number of pairs such that no schema is used twice (augmenting paths, with an explicit
+    stack).
+    """
     taken: dict[int, int] = {}
     for start in range(len(edges)):
         came_from: dict[int, int] = {}

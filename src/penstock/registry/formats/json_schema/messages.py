@@ -1,7 +1,7 @@
-"""The differences between JSON Schemas: which of them are compatible, and the sentence for each that is not.
+"""The differences between JSON Schemas: which are compatible, and the messages of the others.
 
-Names and sentences are those of Confluent's registry, which tools show; the few that are ours (a pattern
-property added, a condition changed, too complex) stand at the end.
+Names and messages are those of Confluent's registry, which tools show; Penstock's own (a pattern property
+added, a condition changed, too complex) are at the end.
 """
 
 from __future__ import annotations
@@ -221,6 +221,8 @@ _SENTENCES = {
 
 
 def sentence(kind: str, path: str, words: Words) -> str:
-    """The reason as Confluent's registry writes it, with the quote that it closes by an apostrophe."""
+    """The reason as Confluent's registry writes it, including the apostrophe in place of the closing
+    quote.
+    """
     description = _SENTENCES[kind].format(path=path, reader=words.reader, writer=words.writer)
     return f'{{errorType:"{kind}", description:"{description}\'}}'

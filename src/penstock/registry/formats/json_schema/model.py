@@ -73,7 +73,7 @@ class Node:
     """One constraint. Nodes are compared by identity: references make a graph of them."""
 
     default: bool = False
-    """Whether the schema gives a default value."""
+    """Whether the schema has a default value."""
 
 
 @dataclass(eq=False, slots=True)
@@ -99,7 +99,7 @@ class Text(Node):
     limits: dict[str, Any] = field(default_factory=dict)
     pattern: str | None = None
     encoding: str | None = None
-    """`contentEncoding`: says nothing of what is compatible, but of what the text stands for."""
+    """`contentEncoding`: does not affect compatibility, only the meaning of the text."""
 
 
 @dataclass(eq=False, slots=True)
@@ -138,7 +138,7 @@ class Array(Node):
 
 @dataclass(eq=False, slots=True)
 class Values(Node):
-    """enum or const: the values that are allowed, by a key that is equal when JSON values are."""
+    """enum or const: the allowed values, by a key that is equal for equal JSON values."""
 
     keys: frozenset[str] = frozenset()
     const: bool = False
@@ -149,7 +149,7 @@ class Combined(Node):
     criterion: str = "allOf"
     parts: list[Node] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    """For each part a text that is the same for the same schema; duplicates count once."""
+    """For each part a text that is equal for equal schemas; duplicates count once."""
 
 
 @dataclass(eq=False, slots=True)
@@ -169,7 +169,9 @@ class Ref(Node):
 
 
 class Loader:
-    """Reads a schema value into nodes; each place of the text becomes one node, however often it is named."""
+    """Converts a schema value to nodes; each place of the text becomes one node, however often it is
+    referenced.
+    """
 
     def __init__(self, registry: Registry[Any], draft: int) -> None:
         self._registry = registry
@@ -242,7 +244,7 @@ class _Parts:
             if keyword in value and (keyword == "$ref" or draft >= 2019):
                 yield self._loader.ref(value[keyword], self._resolver, draft)
                 if draft < 2019:
-                    return  # beside a $ref everything else was ignored
+                    return  # siblings of a $ref are ignored
         if "enum" in value:
             yield Values(keys=frozenset(key_of(item) for item in _list(value, "enum")))
         if "const" in value and draft >= 6:
@@ -381,12 +383,12 @@ class _Parts:
 
 
 def _open(node: Node | None) -> Node | None:
-    """A schema that takes anything is as good as none."""
+    """A schema that accepts anything counts as none."""
     return None if isinstance(node, Anything) else node
 
 
 def _inside(resolver: Any, value: dict[str, Any], draft: int) -> Any:
-    """References inside of a schema with an id of its own are relative to that."""
+    """References inside a schema with its own id are relative to that."""
     name = value.get("id" if draft == 4 else "$id")
     if not isinstance(name, str) or name.startswith("#"):
         return resolver
@@ -397,7 +399,7 @@ def _inside(resolver: Any, value: dict[str, Any], draft: int) -> Any:
 
 
 def _lookup(uri: str, resolver: Any) -> tuple[Any, Any]:
-    """What a reference names. `#/$defs/X` finds `definitions` too, as Confluent's registry lets it."""
+    """The target of a reference. `#/$defs/X` also finds `definitions`, as in Confluent's registry."""
     for spelling in (uri, uri.replace("#/$defs/", "#/definitions/")):
         try:
             found = resolver.lookup(spelling)

@@ -1,4 +1,4 @@
-"""JSON Schemas, drafts 4 to 2020-12: checked against the draft's meta-schema, and every $ref followed."""
+"""JSON Schemas, drafts 4 to 2020-12: validated against the draft's meta-schema, with every $ref resolved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VALIDATORS: dict[int, Any] = {
     2020: jsonschema.Draft202012Validator,
 }
 _BASE = "file:///schemas/"
-"""Where a schema without an id stands; references by name are its neighbours."""
+"""The base URI of a schema without an id; references by name are relative to it."""
 
 
 class JsonSchema(ParsedSchema):
@@ -76,7 +76,7 @@ def parse_json_schema(text: str, references: tuple[ResolvedReference, ...], stri
 
 
 def validator(text: str, references: tuple[ResolvedReference, ...]) -> Any:
-    """jsonschema's validator of data, with every document that a $ref may name."""
+    """jsonschema's validator for data, with every document that a $ref may name."""
     value = json_text.load(text)
     draft = draft_of(value)
     registry, resolver = _registry(value, draft, references)

@@ -1,7 +1,7 @@
-"""Whether a pattern of `patternProperties` takes a name, without letting a pattern keep the registry busy.
+"""Matches names against patterns of `patternProperties`, without letting a pattern block the registry.
 
-Python's matcher backtracks: a pattern of a few characters as `(a+)+$` can make it run for years. A pattern is
-only tried when it is plain enough for that not to happen; for any other the answer is that nobody knows.
+Python's matcher backtracks: a short pattern such as `(a+)+$` can make it run for years. Only patterns that
+are simple enough are matched; for others the result is unknown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]")
 
 @functools.lru_cache(maxsize=8192)
 def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """The pattern, when at most two of its parts repeat and none of those is a group."""
+    """The pattern, if at most two of its parts repeat and none of those is a group."""
     if len(pattern) > _MAX_PATTERN:
         return None
     bare = _CLASS.sub("c", re.sub(r"\\[^0-9pPkuxc]", "e", pattern))
@@ -34,7 +34,7 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
 
 
 def matches(pattern: str, name: str) -> bool | None:
-    """Whether the pattern is found in the name; None when that was not tried."""
+    """Whether the pattern is found in the name; None if it was not matched."""
     compiled = _compiled(pattern)
     if compiled is None or len(name) > _MAX_NAME:
         return None

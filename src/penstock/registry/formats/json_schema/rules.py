@@ -1,9 +1,10 @@
-"""Which changes of a JSON Schema keep old data valid: the rules of Confluent's registry over typed nodes.
+"""Which changes of a JSON Schema keep old data valid: the rules of Confluent's registry, over typed nodes.
 
-A property may be added where the old schema was closed to it, and removed where the new one is open: the
-content models decide. Where Confluent's rules look away (required properties that are not listed,
+A property may be added if the old schema was closed to it, and removed if the new one is open: the content
+models decide. Where Confluent's rules check nothing (required properties that are not listed,
 patternProperties, propertyNames, contains, if/then/else, a type added to bare keywords) this is stricter:
-data that was valid would no longer be. As there, a oneOf that gets more branches is taken to stay exclusive.
+data that was valid would become invalid. As in Confluent's registry, a oneOf that gets more branches is
+assumed to stay exclusive.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Count = Generator[tuple[Node, Node], list[Difference], int]
 
 
 def incompatibilities(old: Node, new: Node, *, lenient: bool = False) -> list[Difference]:
-    """What in the new schema refuses data that the old one took."""
+    """Why the new schema rejects data that the old one accepted."""
     try:
         return _Checker(COMPATIBLE_LENIENT if lenient else COMPATIBLE).run(followed(old), followed(new))
     except TooComplex:
@@ -52,7 +53,7 @@ def incompatibilities(old: Node, new: Node, *, lenient: bool = False) -> list[Di
 
 
 class _Checker(PairChecker[Node, Difference]):
-    """Rules tell every difference by its name; the compatible ones are dropped where a pair ends."""
+    """Rules report every difference by its name; compatible ones are dropped at the end of a pair."""
 
     def __init__(self, compatible: frozenset[str]) -> None:
         super().__init__()
@@ -60,7 +61,9 @@ class _Checker(PairChecker[Node, Difference]):
         self._tried = 0
 
     def _may_match(self, pattern: str, name: str) -> bool:
-        """Whether the pattern may take the name. Counted, as pairs are: every pattern meets every name."""
+        """Whether the pattern may match the name. Counted like pairs: every pattern is tried on every
+        name.
+        """
         self._tried += 1
         if self._tried > MAX_COMPARISONS:
             raise TooComplex
@@ -114,7 +117,7 @@ class _Checker(PairChecker[Node, Difference]):
     def _one_combined(
         self, old: Node, new: Node
     ) -> Generator[tuple[Node, Node], list[Difference], list[Difference] | None]:
-        """A plain schema beside a combined one; None when that alone does not decide."""
+        """A plain schema compared with a combined one; None if that alone does not decide."""
         if isinstance(new, Combined) and not isinstance(old, Combined):
             if len(new.parts) > 1 and new.criterion == "allOf":
                 return None

@@ -1,7 +1,7 @@
-"""protoc, in a child process of its own: a text comes back as descriptors or as `InvalidSchema`.
+"""Runs protoc in a child process: a text becomes descriptors or `InvalidSchema`.
 
-The child is started with the first schema, answers in a millisecond, and is replaced when it died or took too
-long. It ends when its standard input closes, so it never outlives this process.
+The child is started with the first schema, responds within a millisecond, and is replaced if it died or took
+too long. It ends when its standard input closes, so it never outlives this process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOISE = re.compile(r"^[IW]\d{4} |^WARNING: |: warning: ")
 
 
 class Refused(InvalidSchema):
-    """What protoc said: (file, line and column from 0, message) for each error that has a place."""
+    """protoc's errors: (file, line and column from 0, message) for each error with a position."""
 
     def __init__(self, message: str, placed: list[tuple[str, tuple[int, int], str]]) -> None:
         super().__init__(message)

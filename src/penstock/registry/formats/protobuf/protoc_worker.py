@@ -1,7 +1,8 @@
-"""The child process that runs protoc: one line of JSON in, one line out. It imports nothing of ours.
+"""The child process that runs protoc: reads and writes one line of JSON per text. It imports none of
+Penstock's modules.
 
-protoc is C++: it prints its errors on the process's standard error, takes as long as it takes, and a fault in
-it ends the process. All three are fine in here.
+protoc is C++: it prints errors to the process's standard error, may take long, and a crash ends the process.
+All three are harmless in here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which changes of a Protobuf schema keep old data readable: the rules of Confluent's registry.
 
 Fields are matched by number over the whole message, so that moving into or out of a oneof hides no change of
-type. Where Confluent's lets a field become required, or a plain proto3 number become repeated, this is
-stricter: the one makes old data unreadable, the other drops values.
+type. Confluent's registry lets a field become required, or a plain proto3 number become repeated; this is
+stricter: the first makes old data unreadable, the second drops values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Values of records as rows of a table whose columns grow.
+"""Converts values of records to rows of a table whose columns can be extended.
 
-A column that is new is added, and null in earlier rows. A column that is there keeps its type, or takes the
-wider one where the format allows that; a value that does not fit is an error of its record.
+A new column is added, and is null in earlier rows. An existing column keeps its type, or is widened if the
+format allows that; a value that does not fit is an error of its record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.connect.api import DataError, Schema, Type
 from penstock.connect.connectors.lake.encoding import arrow_type
 
 VALUE = "value"
-"""The column of values that are not structs."""
+"""The column for values that are not structs."""
 RECORD_COLUMNS: Mapping[str, pa.DataType] = {
     "topic": pa.string(),
     "partition": pa.int32(),
@@ -28,7 +28,7 @@ RECORD_COLUMNS: Mapping[str, pa.DataType] = {
 
 
 class TypeRules:
-    """What a table format stores, and which of its columns may take a wider type."""
+    """Which types a table format stores, and which of its columns can be widened."""
 
     def __init__(self, *, small_integers: bool, times: bool, widens: bool) -> None:
         self._small_integers, self._times, self.widens = small_integers, times, widens
@@ -38,7 +38,7 @@ class TypeRules:
         return pa.schema([pa.field(name, kind) for name, kind in kinds if kind is not None])
 
     def stored(self, kind: pa.DataType) -> pa.DataType | None:
-        """The type in the table; None where values do not show one yet."""
+        """The type in the table; None if values do not show one yet."""
         if types.is_null(kind):
             return None
         if types.is_struct(kind):
@@ -67,7 +67,9 @@ class TypeRules:
 def rows(
     values: Sequence[Any], schema: Schema | None, current: pa.Schema | None, rules: TypeRules
 ) -> tuple[pa.Table, pa.Schema]:
-    """The rows, with all columns of the merged schema, and that schema. DataError if they do not fit."""
+    """The rows, with all columns of the merged schema, and that schema. Raises DataError if they do not
+    fit.
+    """
     cells, found = _cells(values, schema, current, rules)
     merged = merge(current, found, rules)
     try:
@@ -112,7 +114,7 @@ def _cells(
 
 
 def merge(current: pa.Schema | None, new: pa.Schema, rules: TypeRules) -> pa.Schema:
-    """The columns of both, those of the table first. DataError names a column with two types."""
+    """The columns of both schemas, those of the table first. DataError names a column with two types."""
     if current is None:
         return new
     return pa.schema(_merged_fields(list(current), list(new), "", rules))
@@ -163,7 +165,7 @@ def with_record_columns(
     times: Sequence[int | None],
     keys: Sequence[Any],
 ) -> pa.Table:
-    """With what Kafka knows of each record, in columns `kafka_NAME`."""
+    """Adds Kafka's metadata of each record, in columns `kafka_NAME`."""
     cells: dict[str, Any] = {
         "topic": lambda: [topic] * len(offsets),
         "partition": lambda: [partition] * len(offsets),

@@ -1,7 +1,8 @@
-"""A Delta table: the offsets of a partition are the version of an application transaction of the protocol.
+"""A Delta table: the offset of a partition is the version of an application transaction of the Delta
+protocol.
 
-A commit carries the offsets with its rows. Of two tasks that commit the same partition at once only one can,
-which the protocol decides.
+A commit contains the offsets of its rows. If two tasks commit the same partition at once, the protocol lets
+only one succeed.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class DeltaLakeTable:
         )
         for attempt in range(TRIES):
             table = self._load()
-            # Also after a commit whose answer was lost: then the table has the offsets already.
+            # Also after a commit whose response was lost: then the table has the offsets already.
             found = self._offsets(table, spans)
             if attempt and all(found.get(place) == span.next for place, span in spans.items()):
                 return
@@ -60,12 +61,12 @@ class DeltaLakeTable:
                 )
                 return
             except CommitFailedError:
-                continue  # another writer was first: see what it wrote
+                continue  # another writer was first: read what it wrote
             except (DeltaProtocolError, SchemaMismatchError) as error:
                 raise ConnectError(f"{self._uri} cannot take these rows: {error}") from error
             except (DeltaError, OSError) as error:
                 if table is None and self._load() is not None:
-                    continue  # another task created it
+                    continue  # another task created the table
                 raise RetriableError(f"{self._uri} cannot be written: {error}") from error
         raise RetriableError(f"{self._uri} cannot be written: other writers were first {TRIES} times")
 

@@ -1,6 +1,6 @@
 """An Iceberg table: the offsets of all partitions are in the summary of the snapshot that adds their rows.
 
-A commit names the snapshot that it is based on, so that of two tasks only one can commit at once; the other
+A commit names the snapshot that it is based on, so that only one of two tasks can commit at once; the other
 one carries over the offsets of the first and commits after it.
 """
 
@@ -57,7 +57,7 @@ class IcebergLakeTable:
             table = self._load() or self._create(rows.schema)
             found = self._all_offsets(table)
             if attempt and all(found.get(place) == span.next for place, span in spans.items()):
-                return  # a commit whose answer was lost
+                return  # the response to a commit was lost
             check_spans(found, spans)
             offsets = {**found, **{place: span.next for place, span in spans.items()}}
             try:
@@ -69,9 +69,9 @@ class IcebergLakeTable:
                     transaction.append(rows, snapshot_properties={self._key: _dump(offsets)})
                 return
             except (CommitFailedException, CommitStateUnknownException):
-                continue  # another writer was first, or nobody knows: see what the table has
+                continue  # another writer was first, or the outcome is unknown: read what the table has
             except DataError as error:
-                # No fault of these records alone: a task that starts again sees the columns of the table.
+                # Not an error of these records: a task that restarts reads the columns of the table again.
                 raise ConnectError(f"{self._where} has other columns than before: {error}") from error
             except Exception as error:
                 raise _error(self._where, "written", error) from error
@@ -100,7 +100,7 @@ class IcebergLakeTable:
             raise _error(self._where, "created", error) from error
 
     def _all_offsets(self, table: Table | None) -> dict[TopicPartition, int]:
-        """Of the newest snapshot that has them: others, such as compaction, commit in between."""
+        """From the newest snapshot that has them: others, such as compaction, commit in between."""
         snapshot = None if table is None else table.current_snapshot()
         while snapshot is not None:
             text = None if snapshot.summary is None else snapshot.summary.additional_properties.get(self._key)
@@ -129,22 +129,22 @@ _UNFIT = (
     NotInstalledError,
     ValidationError,
     NotImplementedError,
-    ValueError,  # among them Arrow's, for values that a column does not take
+    ValueError,  # including Arrow's, for values that a column cannot store
     TypeError,
     OverflowError,
 )
 _STORE_REFUSES = re.compile(
     "ACCESS_DENIED|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|SIGNATURE_DOES_NOT_MATCH"
 )
-"""What pyarrow's S3 client says, in an OSError."""
+"""The text of pyarrow's S3 client in an OSError."""
 
 
 def _error(what: str, done: str, error: Exception) -> ConnectError:
-    """Catalogs raise the errors of their own clients. What is not known to last may pass."""
+    """Catalogs raise their clients' errors. An error is retriable unless it is known to be permanent."""
     text = f"{what} cannot be {done}: {type(error).__name__}: {error}"
     if isinstance(error, _LOGIN) or (isinstance(error, OSError) and _STORE_REFUSES.search(str(error))):
         return ConnectError(f"{text}. Check the login")
-    # An answer that is no JSON, or has not the fields of one, is that of a server in trouble.
+    # A response that is not JSON, or lacks the expected fields, comes from a failing server.
     answer = isinstance(error, (json.JSONDecodeError, OSError)) or "pydantic" in type(error).__module__
     return ConnectError(text) if isinstance(error, _UNFIT) and not answer else RetriableError(text)
 

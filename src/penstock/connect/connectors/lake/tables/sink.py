@@ -1,7 +1,8 @@
-"""Records of topics as rows of Delta or Iceberg tables: exactly once, with columns that follow the schema.
+"""Writes records of topics as rows of Delta or Iceberg tables: exactly once, with columns that follow the
+schema.
 
-Rows wait until there are `flush.size` of them or offsets are due to be committed, and are then added to the
-table together with the offsets after them. Where a table has offsets, they count, not those of the group.
+Rows wait until there are `flush.size` of them or offsets are due to be committed; then they are added to the
+table together with their offsets. If a table has offsets, they override those of the group.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class _Waiting:
 
 
 class _Rewound(Exception):
-    """The partition is going to be read again from another offset: what is at hand is not taken."""
+    """The partition is read again from another offset: the records in memory are discarded."""
 
 
 class TableSinkTask(SinkTask):
@@ -117,7 +118,7 @@ class TableSinkTask(SinkTask):
         return {place: self._written[place] for place in partitions if place in self._written}
 
     def put(self, records: list[SinkRecord]) -> None:
-        """Neighbours of one partition and schema together."""
+        """Consecutive records with the same partition and schema are processed together."""
         at = 0
         while at < len(records):
             end = at + 1
@@ -145,7 +146,7 @@ class TableSinkTask(SinkTask):
     def _put(self, batch: SinkBatch, records: Sequence[SinkRecord] | None) -> None:
         place = (batch.topic, batch.partition)
         name = self._name_of(batch.topic)
-        # What an earlier call took, before a commit failed, is not taken twice.
+        # Records that an earlier call took before a commit failed are not taken twice.
         begin = bisect_left(batch.offsets, self._taken.get(place, self._written.get(place, 0)))
         for at in range(begin, len(batch), self._size):
             end = min(at + self._size, len(batch))
@@ -193,7 +194,7 @@ class TableSinkTask(SinkTask):
         )
         waiting = self._waiting.get(name)
         if waiting is not None and waiting.rows and waiting.rows[0][1].schema != made.schema:
-            self._commit(name)  # rows of one commit have one schema
+            self._commit(name)  # rows of one commit have the same schema
             if place in self.rewind:
                 raise _Rewound
         self._schemas[name] = made.schema
@@ -216,7 +217,8 @@ class TableSinkTask(SinkTask):
                     arrow.concat_tables([rows for _, rows in waiting.rows]), waiting.spans
                 )
             except Moved as moved:
-                # Another task was the owner meanwhile. Nothing was written; the rest is tried without these.
+                # Another task has owned the partition in between. Nothing was written; retry the rest without
+                # it.
                 for place, offset in moved.offsets.items():
                     waiting.drop(place)
                     self.rewind[place] = self._written[place] = self._taken[place] = offset
@@ -231,7 +233,7 @@ class TableSinkTask(SinkTask):
         return {place: self.rewind.get(place, offset) for place, offset in offsets.items()}
 
     def close(self, partitions: Sequence[TopicPartition]) -> None:
-        """What was not committed belongs to the next owner."""
+        """Uncommitted rows are left to the next owner of the partition."""
         for place in partitions:
             for waiting in self._waiting.values():
                 waiting.drop(place)
@@ -267,7 +269,7 @@ def _chosen(batch: SinkBatch, rows: Sequence[int]) -> SinkBatch:
 
 
 def _table_maker(config: Mapping[str, str], settings: Mapping[str, Any]) -> Any:
-    """What opens a table by its name."""
+    """A function that opens a table by its name."""
     connector = config.get("name", "")
     if settings["format"] == "delta":
         from penstock.connect.connectors.lake.tables.delta import DeltaLakeTable

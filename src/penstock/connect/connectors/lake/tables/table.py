@@ -1,4 +1,4 @@
-"""What the sink needs of a table format: its schema, the offsets in it, and an append that moves both."""
+"""The interface of a table format for the sink: schema, stored offsets, and an append that updates both."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from penstock.connect.api import ConnectError, TopicPartition
 from penstock.connect.connectors.lake.tables.columns import TypeRules
 
 TRIES = 20
-"""Of one commit, while other writers of the table come first."""
+"""The maximum number of attempts of one commit while other writers of the table are faster."""
 
 
 class Span(NamedTuple):
     """Offsets of one partition whose rows are appended together."""
 
     start: int | None
-    """The offset that the table must have for the partition; None: none."""
+    """The offset that the table must have for the partition; None if it must have none."""
     next: int
 
 
 class Moved(ConnectError):
-    """Another task has written these partitions meanwhile; the offsets say how far."""
+    """Another task has written these partitions in the meantime, up to these offsets."""
 
     def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
         super().__init__(f"another task has written these partitions: {dict(offsets)}")
@@ -29,20 +29,21 @@ class Moved(ConnectError):
 
 
 class LakeTable(Protocol):
-    """One table. RetriableError where it cannot be reached."""
+    """One table. Raises RetriableError if it cannot be reached."""
 
     rules: TypeRules
 
     def schema(self) -> Any:
-        """An Arrow schema, of types that `rules` gives; None if there is no table yet."""
+        """An Arrow schema with types from `rules`; None if there is no table yet."""
 
     def offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The next offset of each partition that was written."""
 
     def append(self, rows: Any, spans: Mapping[TopicPartition, Span]) -> None:
-        """Add an Arrow table and move the offsets in one commit, and add columns that are new.
+        """Append an Arrow table, update the offsets in the same commit, and add new columns.
 
-        Moved if the table does not have the offsets at which the spans start: then nothing was written.
+        Raises Moved if the table does not have the offsets at which the spans start: then nothing was
+        written.
         """
 
 
