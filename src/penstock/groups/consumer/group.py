@@ -204,7 +204,7 @@ class ConsumerGroup(Group):
         return min(votes, key=lambda name: (-votes[name], name)) if votes else None
 
     def is_waiting_for_others(self, member: Member) -> bool:
-        """Whether others still have to give up what the member is to get."""
+        """Whether other members still have to revoke partitions that the member is to get."""
         target = self.target.get(member.member_id, NOTHING)
         return member.state is MemberState.UNRELEASED_PARTITIONS and any(
             self.owner(topic, partition) not in (None, member.member_id)

@@ -173,7 +173,7 @@ def downgrade(
 
 
 def _held(member: Member) -> Partitions:
-    """What it has, be it to be given up."""
+    """The partitions of the member, including those that it must revoke."""
     found = dict(member.assigned)
     for topic, numbers in member.pending_revocation.items():
         found[topic] = found.get(topic, frozenset()) | numbers

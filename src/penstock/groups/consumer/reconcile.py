@@ -1,9 +1,9 @@
 """Reconciles a member's current assignment with its target (KIP-848): first it revokes partitions, then it
 gets new ones.
 
-    STABLE -> UNREVOKED_PARTITIONS    it has to give up partitions, and still says that it owns them
-           -> UNRELEASED_PARTITIONS   it is in the new epoch; others have not given up all that it is to get
-           -> STABLE                  it has what it is to have
+    STABLE -> UNREVOKED_PARTITIONS    it must revoke partitions, and still reports them as owned
+           -> UNRELEASED_PARTITIONS   it is in the new epoch, but others have not revoked all its partitions
+           -> STABLE                  it has its target assignment
 
 A partition to revoke belongs to the member until the member no longer names it among its owned partitions. So
 no other member gets it before.

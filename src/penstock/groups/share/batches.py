@@ -1,4 +1,4 @@
-"""The delivery states of offsets, and runs of offsets that have one in common."""
+"""The delivery states of offsets, and runs of offsets with the same state."""
 
 from __future__ import annotations
 

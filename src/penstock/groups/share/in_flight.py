@@ -106,7 +106,7 @@ class InFlight:
             index -= 1
 
     def _advance(self) -> None:
-        """What is done with at the beginning is forgotten."""
+        """Removes completed offsets at the beginning."""
         done = 0
         for run in self._runs:
             if run.state not in TERMINAL or run.planned:

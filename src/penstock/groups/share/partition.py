@@ -135,7 +135,7 @@ class SharePartition(InFlight):
         ]
 
     def lag(self, upper_bound: int) -> int:
-        """How many offsets are not done with."""
+        """The number of offsets that are not completed."""
         done = sum(run.last - run.first + 1 for run in self._runs if run.state in TERMINAL)
         return max(upper_bound - self.start_offset - done, 0)
 
