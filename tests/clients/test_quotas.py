@@ -15,6 +15,7 @@ from penstock.wire.codec import Message
 QUOTA = 400_000
 WINDOWS_S = 2  # as the broker is set: so a burst at the beginning is no more than this
 VALUE = b"v" * 1000
+FETCH_BYTES = 40_000  # what the quota allows in a tenth of a second
 
 
 @pytest.fixture
@@ -119,6 +120,8 @@ def test_a_consumer_with_a_quota_gets_all_records_at_its_rate_and_another_is_not
                 "client.id": client_id,
                 "group.id": client_id,
                 "throttle_cb": throttled.append,
+                # The last answer is not waited for: a large one would be most of the time that is measured.
+                "max.partition.fetch.bytes": FETCH_BYTES,
             }
         )
         consumer.assign([TopicPartition("t", 0, 0)])
