@@ -9,16 +9,30 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 
-from penstock.wire.batches.records import BatchHeader, iter_records, parse_control, read_header
+from penstock.wire.batches.records import BatchHeader, Record, iter_records, parse_control, read_header
 from tests.cluster.markers import Decisions, TransactionalBatch
 
 Key = tuple[str, int]
 
 
 def key_of(value: bytes) -> bytes:
-    """The record key of a value in a compacted topic: every fifth of a writer has the same."""
-    return b"key-%d" % (int(value.rpartition(b":")[2]) % 5)
+    """The record key of a value in a compacted topic: every fifth of a writer has the same, in a ledger every
+    23rd of all writers."""
+    keys = 23 if value.startswith(b"ledger") else 5
+    return b"key-%d" % (int(value.rpartition(b":")[2]) % keys)
+
+
+def deletes(value: bytes) -> bool:
+    """Whether the record of a ledger deletes its key, as a fourth of each key's do."""
+    return int(value.rpartition(b":")[2]) % 4 == 3
+
+
+def line_of(value: bytes) -> tuple[tuple[bytes, bytes], int]:
+    """Writer and record key, and the number: the numbers of one writer and key grow along the log."""
+    writer, _, number = value.rpartition(b":")
+    return (writer, key_of(value)), int(number)
 
 
 class End(Enum):
@@ -36,6 +50,7 @@ class Transaction:
     epoch: int
     version: int
     values: dict[Key, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    offsets: dict[bytes, int] = field(default_factory=dict)  # of values, where they were answered
     end: End = End.OPEN
     offset: tuple[Key, int, int] | None = None  # of the input: from where to where it was consumed
 
@@ -63,10 +78,16 @@ def batches_of(data: bytes) -> list[Batch]:
         if header.is_control:
             found.append(Batch(header, [], [], *(parse_control(records[0]) if records else ("",))))
         else:
-            values = [record.value or b"" for record in records]
+            values = [_value(record) for record in records]
             found.append(Batch(header, values, [record.offset for record in records]))
         pos += header.size
     return found
+
+
+def _value(record: Record) -> bytes:
+    if record.value is None and record.headers:
+        return record.headers[0][1] or b""
+    return record.value or b""
 
 
 def transactional(batches: Iterable[Batch]) -> Iterator[TransactionalBatch]:
@@ -96,6 +117,7 @@ class History:
         self.earliest: dict[Key, int] = defaultdict(int)
         self.earliest_wanted: dict[Key, int] = defaultdict(int)
         self.compacted: set[Key] = set()
+        self.seen_compacted: set[bytes] = set()  # what read_committed readers of those were shown
         self.counts: Counter[str] = Counter()
 
     def violation(self, text: str) -> None:
@@ -137,6 +159,8 @@ class History:
                 visible[value].append((key, offset))
         self._judge_acknowledged(visible)
         self._judge_transactions(visible, committed)
+        for key in self.compacted & committed.keys():
+            self.judge_ledger(key, self.newest_committed(key), committed[key])
         for key, shown in self.seen_committed.items():
             self._judge_shown(key, shown, committed.get(key, {}), "read_committed")
         for key, shown in self.seen.items():
@@ -148,16 +172,16 @@ class History:
             self._judge_shown(key, shown, have, "read_uncommitted")
 
     def _judge_compacted(self, key: Key, batches: list[Batch]) -> None:
-        """Of each record key the newest value is there, and none twice or before an older one."""
-        last: dict[bytes, int] = {}
+        """Of each record key the newest value is there, and none of a writer twice or before an older one."""
+        last: dict[tuple[bytes, bytes], int] = {}
         for batch in batches:
             for value in batch.values:
-                name, number = key_of(value), int(value.rpartition(b":")[2])
+                name, number = line_of(value)
                 if number <= last.get(name, -1):
                     self.violation(f"{key}: {value!r} comes after number {last[name]} of its key")
                 last[name] = number
         for value in self.acknowledged[key]:
-            name, number = key_of(value), int(value.rpartition(b":")[2])
+            name, number = line_of(value)
             if number > last.get(name, -1):
                 self.violation(
                     f"{key}: {value!r} was acknowledged, the newest of its key is {last.get(name)}"
@@ -193,14 +217,47 @@ class History:
                     self.violation(f"{value!r} at {places[0]} is before what was sent before it")
                 last = places[0][1]
 
+    def newest_committed(self, key: Key) -> dict[bytes, int]:
+        """By record key of a ledger: the offset of the newest value that is known to be committed."""
+        found: dict[bytes, int] = {}
+        for one in self.transactions:
+            if one.end is End.COMMITTED:
+                for value in one.values.get(key, ()):
+                    place = one.offsets.get(value, -1)
+                    found[key_of(value)] = max(place, found.get(key_of(value), -1))
+        return found
+
+    def judge_ledger(self, key: Key, newest: dict[bytes, int], shown: dict[int, bytes]) -> None:
+        """What is shown of a ledger has the newest value of each record key, or a newer one. Where that is a
+        deletion, which compaction removes later, there may be none, but no older one."""
+        last: dict[bytes, int] = {}
+        for offset, value in shown.items():
+            last[key_of(value)] = max(offset, last.get(key_of(value), -1))
+        deleted: dict[bytes, float] = {}  # where the last deletion may be
+        for one in self.transactions:
+            for value in one.values.get(key, ()):
+                place = one.offsets.get(value)
+                if place is not None and shown.get(place, value) != value:
+                    self.violation(f"{key}: {value!r} was written at {place}, there is {shown[place]!r}")
+                if deletes(value) and one.end in (End.COMMITTED, End.COMMITTING):
+                    name = key_of(value)
+                    deleted[name] = max(inf if place is None else place, deleted.get(name, -1))
+        for name, offset in newest.items():
+            found = last.get(name)
+            if (deleted.get(name, -1) if found is None else found) < offset:
+                self.violation(f"{key}: of {name!r} {offset} was committed, the last one is {found}")
+
     def _judge_transactions(
         self, visible: dict[bytes, list[tuple[Key, int]]], committed: dict[Key, dict[int, bytes]]
     ) -> None:
         for one in self.transactions:
             all_values = [value for values in one.values.values() for value in values]
-            there = [value for value in all_values if value in visible]
+            there = [value for value in all_values if value in visible or value in self.seen_compacted]
             what = f"transaction {one.name} ({one.producer_id}, {one.epoch}), {one.end.value}"
-            if one.end is End.COMMITTED and len(there) < len(all_values):
+            if not self.compacted.isdisjoint(one.values):
+                if one.end in (End.ABORTED, End.NEVER, End.OPEN) and there:
+                    self.violation(f"{what}: {there} is visible")
+            elif one.end is End.COMMITTED and len(there) < len(all_values):
                 missing = [value for value in all_values if value not in visible]
                 self.violation(f"{what}: {missing} is not visible")
             elif one.end in (End.ABORTED, End.NEVER, End.OPEN) and there:

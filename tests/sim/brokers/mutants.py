@@ -28,7 +28,7 @@ from penstock.broker.transactions.append_order import AppendOrder
 from penstock.broker.transactions.markers import MarkerWriter
 from penstock.groups.shard import GroupShard
 from penstock.log import manager, partition_log
-from penstock.log.cleaning import swap
+from penstock.log.cleaning import cleaner, swap
 from penstock.log.files import LogFile
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
@@ -313,6 +313,21 @@ def _deleted_before_made() -> list[Patch]:
     return [(PartitionLog, "truncate_fully_and_start_at", careless)]
 
 
+def _aborted_for_ever() -> list[Patch]:
+    """Compaction takes committed records for aborted ones where their producer aborted in the clean part."""
+    build = cleaner._Cleaner.build_map
+
+    def blind(self: Any) -> int:
+        aborted = self.aborted
+        self.aborted = [txn._replace(last_offset=1 << 60) for txn in aborted]
+        try:
+            return build(self)
+        finally:
+            self.aborted = aborted
+
+    return [(cleaner._Cleaner, "build_map", blind)]
+
+
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
@@ -349,6 +364,7 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_blind_retention, "short", "doom stop"),
         _mutant(_no_deadlines, "plain committer", "exile stop no_zookeeper"),
         _mutant(_deleted_before_made, "trim short", "fill_disk"),
+        _mutant(_aborted_for_ever, "ledger", ""),
     )
 }
 

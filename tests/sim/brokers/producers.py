@@ -12,7 +12,7 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message
 from tests.sim.brokers.client import RETRY_PARTITION, Client, Key, Lost, error_name
-from tests.sim.brokers.history import End, Transaction, key_of
+from tests.sim.brokers.history import End, Transaction, deletes, key_of
 
 if TYPE_CHECKING:
     from tests.sim.brokers.world import World
@@ -84,15 +84,15 @@ class Producer(Client):
         self.sequences.clear()
         self.note(f"has producer id {self.producer_id}, epoch {self.epoch}")
 
-    def record_key(self, value: bytes) -> bytes | None:
-        return None
+    def record(self, timestamp: int, value: bytes) -> Record:
+        return Record(0, timestamp, None, value)
 
     def batch(self, key: Key, values: Sequence[bytes]) -> bytes:
         now = self.world.now_ms()
         sequence = self.sequences.get(key, 0)
         self.sequences[key] = sequence + len(values)
         return build_batch(
-            [Record(0, now, self.record_key(value), value) for value in values],
+            [self.record(now, value) for value in values],
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=sequence,
@@ -266,8 +266,8 @@ class KeyedProducer(IdempotentProducer):
 
     most_batches = 1
 
-    def record_key(self, value: bytes) -> bytes | None:
-        return key_of(value)
+    def record(self, timestamp: int, value: bytes) -> Record:
+        return Record(0, timestamp, key_of(value), value)
 
 
 class TransactionalProducer(Producer):
@@ -503,6 +503,30 @@ class OldTransactionalProducer(TransactionalProducer):
                 )
                 raise Abortable(error_name(found))
             await self.backoff()
+
+
+class LedgerProducer(TransactionalProducer):
+    """Transactions in a compacted topic, whose record keys are those of all writers; one batch at a time, as
+    KeyedProducer. Some records delete their key: a header has what else is the value."""
+
+    def record(self, timestamp: int, value: bytes) -> Record:
+        if deletes(value):
+            return Record(0, timestamp, key_of(value), None, (("value", value),))
+        return Record(0, timestamp, key_of(value), value)
+
+    async def fill(self, transaction: Transaction, keys: Sequence[Key]) -> None:
+        for key in keys:
+            await self.add([key])
+            for _ in range(self.rng.choice((1, 1, 2))):
+                values = self.new_values(self.rng.choice((1, 2, 4)))
+                transaction.values[key] += values
+                (offset,) = await self.write(key, [(self.batch(key, values), values)])
+                if offset >= 0:
+                    transaction.offsets.update(zip(values, range(offset, offset + len(values)), strict=True))
+
+
+class OldLedgerProducer(LedgerProducer, OldTransactionalProducer):
+    """The same, as clients before version 2."""
 
 
 class ImpatientProducer(OldTransactionalProducer):

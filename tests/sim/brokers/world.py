@@ -26,6 +26,7 @@ from penstock.wire.codec import Message
 from tests.cluster.markers import TRANSACTION_STATE, Decisions
 from tests.sim.brokers.client import Client, Key
 from tests.sim.brokers.consumers import (
+    DELETE_RETENTION_S,
     OFFSET_OUT_OF_RANGE,
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -49,6 +50,8 @@ from tests.sim.brokers.producers import (
     IdempotentProducer,
     ImpatientProducer,
     KeyedProducer,
+    LedgerProducer,
+    OldLedgerProducer,
     OldTransactionalProducer,
     TransactionalProducer,
 )
@@ -83,11 +86,12 @@ LOAD = {
     "hasty": 0.2,
     "impatient": 0.1,
     "short": 0.3,
+    "ledger": 0.3,
 }
 """What there may be, and how often: idempotent writers, transactions of version 2 and before it, chains that
 copy them to `out`, a topic with DeleteRecords, a compacted one, offset commits, topics that come and go,
-transactions without a pause, some that give up batches before they are answered, and a topic with little
-retention."""
+transactions without a pause, some that give up batches before they are answered, a topic with little
+retention, and a compacted one that is written in transactions."""
 
 
 class World:
@@ -255,6 +259,7 @@ class World:
             "trim": 1,
             "keyed": 1,
             "short": 1,
+            "ledger": 1,
         }
         has = {
             **dict.fromkeys(self.load, True),
@@ -268,16 +273,19 @@ class World:
     async def _create_topics(self, admin: Reader) -> None:
         flush = self.rng.random() < 0.3
         small = self.rng.random() < 0.3
+        forgets = "ledger" in self.topics and self.rng.random() < 0.5
 
         def configs(name: str) -> list[Message]:
             found = {}
             if flush and name in ("plain", "txn"):
                 found["flush.messages"] = "1"
-            if small or name == "keyed":
+            if small or name in ("keyed", "ledger"):
                 found["segment.bytes"] = "2000"
             if name == "short":
                 found |= {"segment.bytes": "200", "retention.bytes": "200"}
-            if name == "keyed":
+            if name == "ledger" and forgets:
+                found["delete.retention.ms"] = f"{DELETE_RETENTION_S * 1000:.0f}"
+            if name in ("keyed", "ledger"):
                 found |= {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
             return [Message(name=key, value=value) for key, value in found.items()]
 
@@ -350,7 +358,7 @@ class World:
             self.start_client(Tail(self, "tail-plain", key, READ_UNCOMMITTED))
         for key in self.keys("txn")[:1]:
             self.start_client(Tail(self, "tail-txn", key, READ_COMMITTED))
-        if keys := [*self.keys("plain"), *self.keys("txn")]:
+        if keys := [*self.keys("plain"), *self.keys("txn"), *self.keys("ledger")]:
             self.start_client(LatestReader(self, "latest", keys))
         for key in self.keys("trim"):
             self.start_client(IdempotentProducer(self, "trimmed", key))
@@ -364,6 +372,12 @@ class World:
             self.start_client(TimeReader(self, "time", key))
             self.start_client(TimeReader(self, "time again", key))
             self.start_client(FromTheStart(self, "from the start", key))
+        for key in self.keys("ledger"):
+            self.history.compacted.add(key)
+            self.start_client(FromTheStart(self, "ledger", key, READ_COMMITTED))
+            for number in range(rng.choice((1, 2, 3))):
+                ledger = rng.choice((LedgerProducer, OldLedgerProducer))
+                self.start_client(ledger(self, f"ledger-{number}", f"ledger-{number}", [key]))
         for number in range(rng.choice((1, 2)) if "new" in self.load else 0):
             self.start_client(TopicOwner(self, f"owner-{number}", self.keys("txn")))
         for number in range(rng.choice((1, 4)) if "committer" in self.load else 0):
