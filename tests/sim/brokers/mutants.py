@@ -152,7 +152,7 @@ def _give_up_silently(self: Any, index: int) -> None:
 
 def _unknown_ends() -> list[Patch]:
     """A new leader names an end of the log that it does not know yet (KIP-207)."""
-    return [(Partition, "check_end_is_known", lambda self: None)]
+    return [(Partition, "check_end_is_known", lambda self, isolation_level=0: None)]
 
 
 def _unread_high_watermarks() -> list[Patch]:
