@@ -70,7 +70,7 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## Stream real flights through the platform and Spark (DATA=data PORT=9092 CONSOLE_PORT=8080 RUN_SECONDS=90)
 	@RUN_SECONDS="$(RUN_SECONDS)" exec $(BIN)/penstock demo --data "$(DATA)" --port "$(PORT)" $(if $(CONSOLE_PORT),--console-port "$(CONSOLE_PORT)")
 
-test: setup checks test-fast test-running ## Everything: style, types, layers, all tests
+test: setup checks test-fast test-running ## Everything: style, types, layers, all tests but test-ecosystem
 	@s=$$(($$(date +%s) - $(BEGUN))); echo "== all green after $$((s / 60)) min $$((s % 60)) s"
 
 # Side by side, as each of them uses one core; and what the tests need.

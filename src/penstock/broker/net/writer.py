@@ -20,7 +20,7 @@ from penstock.log.files import FileSlice
 
 Chunk = bytes | memoryview | FileSlice
 
-# A chunk of at least this size is sent by itself instead of being joined with its neighbours.
+# A chunk of at least this size is sent separately instead of being joined with its neighbours.
 LARGE = 64 * 1024
 # How many bytes one connection may send in one iteration of the event loop while others wait.
 _TURN = 8 * 1024 * 1024
