@@ -31,8 +31,8 @@ def no_member(broker: SendersParts, context: RequestContext, request: Message) -
 
 
 def of_other_members(broker: SendersParts, context: RequestContext, request: Message) -> bool:
-    """Whether the request removes members of other clients from a group. A member that leaves on its own names
-    only its own member id, and has the client id and the address with which it joined."""
+    """Whether the request removes members of other clients from a group. A member that leaves voluntarily
+    names only its own member id, and has the client id and the address with which it joined."""
     members = leaving(request)
     if len(members) != 1 or not members[0].member_id:
         return bool(members)
