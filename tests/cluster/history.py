@@ -6,6 +6,7 @@ so that the order within a partition is known. A reader is there all the time: w
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 import time
@@ -16,6 +17,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from tests.cluster.harness import PATIENCE, Cluster
+
+_STUCK = PATIENCE / 3
 
 
 @dataclass
@@ -49,21 +52,19 @@ class Reader:
         self._history = history
         self._next = dict.fromkeys(range(partitions), 0)
         self._stopping = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": cluster.bootstrap,
-                **cluster.client_config,
-                "group.id": "reader",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "retry.backoff.max.ms": 200,
-                "reconnect.backoff.max.ms": 500,
-                "topic.metadata.refresh.interval.ms": 2000,
-                **({"debug": "topic,fetch"} if debug else {"log_level": 0}),
-            },
-            logger=_log_to(cluster.directory / f"reader-{topic}.log") if debug else None,
-        )
+        self._settings = {
+            "bootstrap.servers": cluster.bootstrap,
+            **cluster.client_config,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "retry.backoff.max.ms": 200,
+            "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 2000,
+            **({"debug": "topic,fetch"} if debug else {"log_level": 0}),
+        }
+        self._logger = _log_to(cluster.directory / f"reader-{topic}.log") if debug else None
         self._thread = threading.Thread(target=self._read, name=f"reader of {topic}", daemon=True)
 
     def start(self) -> None:
@@ -85,13 +86,28 @@ class Reader:
             assert self._history.is_read(), f"a reader is stuck: it would go on at {self._next}"
 
     def _read(self) -> None:
-        self._consumer.assign([TopicPartition(self._topic, one, 0) for one in range(self._partitions)])
-        try:
-            while not self._stopping.is_set():
-                for message in self._consumer.consume(500, 0.1):
-                    self._take(message)
-        finally:
-            self._consumer.close()
+        while not self._stopping.is_set():
+            consumer = Consumer(self._settings, logger=self._logger)
+            consumer.assign([TopicPartition(self._topic, *one) for one in self._next.items()])
+            if self._read_with(consumer):
+                consumer.close()
+            else:
+                # librdkafka 2.16 deadlocks now and then when a broker goes (rd_kafka_toppar_undelegate): such
+                # a consumer reads nothing more, and neither closes nor can be freed.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(consumer))
+
+    def _read_with(self, consumer: Consumer) -> bool:
+        """Reads until it is told to stop. False if this consumer shows nothing more of what there is."""
+        since = time.monotonic()
+        while not self._stopping.is_set():
+            messages = consumer.consume(500, 0.1)
+            for message in messages:
+                self._take(message)
+            if messages or self._history.is_read():
+                since = time.monotonic()
+            elif time.monotonic() - since > _STUCK:
+                return False
+        return time.monotonic() - since < _STUCK / 2
 
     def _take(self, message: Message) -> None:
         error, partition, offset = message.error(), message.partition(), message.offset()

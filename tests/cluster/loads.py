@@ -7,6 +7,7 @@ what it was answered; `check` says what does not fit together.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import defaultdict
@@ -22,7 +23,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
 
+from penstock.testing import WireClient
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message as Wire
 from tests.cluster.harness import PATIENCE, Cluster
 from tests.cluster.history import History
 
@@ -122,13 +129,16 @@ class Ends(Load):
 
     LATEST never falls back (KIP-207): a consumer with `auto.offset.reset=latest` would read records a second
     time. EARLIEST is never below what was answered as deleted before, nor above what was asked for; in
-    between it may fall back, as a failover can undo a deletion that was not answered.
+    between it may fall back, as a failover can undo a deletion that was not answered. A leader that was
+    replaced while it was paused or cut off from ZooKeeper does not know of later deletions: where EARLIEST
+    is too low, the leader that ZooKeeper names is asked, and must know better.
     """
 
     def __init__(
         self, cluster: Cluster, topic: str, partitions: int, isolation: str, trimmer: Trimmer | None = None
     ) -> None:
         super().__init__(f"ends of {topic}, {isolation}")
+        self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
         self._trimmer = trimmer
@@ -142,6 +152,8 @@ class Ends(Load):
         )
         self._seen: dict[int, int] = dict.fromkeys(range(partitions), 0)
         self.answers = 0
+        self.outdated = 0
+        """Answers of leaders that had been replaced."""
         self.wrong: list[str] = []
 
     def step(self) -> None:
@@ -164,13 +176,44 @@ class Ends(Load):
         where = f"{self._topic}-{index}"
         if latest < self._seen[index]:
             self.wrong.append(f"LATEST of {where} is {latest} after {self._seen[index]}")
-        if earliest < deleted:
+        if earliest < deleted and earliest_at_leader(self._cluster, self._topic, index) >= deleted:
+            self.outdated += 1
+        elif earliest < deleted:
             self.wrong.append(f"EARLIEST of {where} is {earliest}, all up to {deleted} was deleted")
         if earliest > asked:
             self.wrong.append(f"EARLIEST of {where} is {earliest}, only {asked} were asked to be deleted")
 
     def check(self) -> None:
         assert not self.wrong, f"{self._thread.name}: {len(self.wrong)} wrong answers, {self.wrong[:5]}"
+
+
+def earliest_at_leader(cluster: Cluster, topic: str, index: int) -> int:
+    """EARLIEST of a partition, asked of the leader that ZooKeeper names, past all links that faults cut."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _earliest_at_leader(cluster, topic, index)
+        except (KazooException, KazooTimeoutError, OSError, EOFError, LookupError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+def _earliest_at_leader(cluster: Cluster, topic: str, index: int) -> int:
+    zookeeper = KazooClient(f"127.0.0.1:{cluster.zookeeper_port}/test")
+    zookeeper.start(timeout=5)
+    try:
+        leader = json.loads(zookeeper.get(f"/brokers/topics/{topic}:state:{index}")[0])["leader"]
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+    asked = Wire(partition_index=index, current_leader_epoch=-1, timestamp=-2)
+    request = Wire(replica_id=-1, isolation_level=0, topics=[Wire(name=topic, partitions=[asked])])
+    with WireClient(cluster.nodes[leader].clients.target, timeout=5) as wire:
+        (found,) = wire.request(ApiKey.LIST_OFFSETS, 5, request).topics[0].partitions
+    if found.error_code:
+        raise LookupError(f"broker {leader} answered {found.error_code}")
+    return int(found.offset)
 
 
 class KeyedWriter(Load):
