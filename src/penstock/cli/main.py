@@ -76,6 +76,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "acls": ("penstock.cli.access.acls", "acls", "List, add and delete ACLs: who may do what."),
     "quotas": ("penstock.cli.access.quotas", "quotas", "List and change the quotas of clients."),
+    "clients": (
+        "penstock.cli.clients",
+        "clients",
+        "Show the metrics that clients push, and choose which.",
+    ),
     "certs": (
         "penstock.cli.access.certs",
         "certs",

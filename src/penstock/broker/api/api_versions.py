@@ -30,6 +30,8 @@ def handle(broker: HasImage, context: RequestContext, request: Message) -> Messa
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
                 raise InvalidRequest(f"{text!r} is not a name or version of client software")
+        if context.session is not None:
+            context.session.software = (request.client_software_name, request.client_software_version)
     return Message(
         error_code=0,
         api_keys=[_row(APIS[key]) for key in sorted(APIS)],
