@@ -12,7 +12,9 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from penstock.cli.main import cli
-from penstock.testing import PenstockBroker
+from penstock.testing import PenstockBroker, WireClient
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
 
 PATIENCE = 60
 
@@ -47,7 +49,7 @@ def until(condition: Callable[[], Any], producer: Producer) -> Any:
 
 @pytest.mark.promise(
     "operations",
-    "Metrics that clients push (KIP-714) are in the topic `__penstock_client_metrics`, and `penstock clients` "
+    "Metrics that clients push (KIP-714) are in the topic `__penstock_client_metrics`; `penstock clients` "
     "shows them",
 )
 def test_what_a_client_pushes_is_shown_until_its_last_push(broker: PenstockBroker, run: Any) -> None:
@@ -81,6 +83,19 @@ def test_what_a_client_pushes_is_shown_until_its_last_push(broker: PenstockBroke
     run("unsubscribe", "mine")
     assert run("subscriptions") == []
     assert "no subscription 'mine'" in run("unsubscribe", "mine", expect=1)
+
+
+def test_the_apis_are_advertised_while_there_is_a_subscription(broker: PenstockBroker, run: Any) -> None:
+    def advertised() -> set[int]:
+        with WireClient(broker.port) as wire:
+            asked = Message(client_software_name="test", client_software_version="1")
+            return {one.api_key for one in wire.request(ApiKey.API_VERSIONS, 3, asked).api_keys} & {71, 72}
+
+    assert advertised() == set()
+    run("subscribe", "some", "--metrics", "org.apache.kafka.")
+    assert advertised() == {71, 72}
+    run("unsubscribe", "some")
+    assert advertised() == set()
 
 
 def test_invalid_subscriptions_are_rejected_with_what_is_allowed(run: Any) -> None:

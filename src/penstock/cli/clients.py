@@ -132,7 +132,8 @@ def subscribe(
 ) -> None:
     """Create or change the subscription NAME.
 
-    Clients apply it when they next ask, at the latest after their current interval.
+    Clients that connect after the first subscription was created push for it. They apply changes after their
+    current interval, 5 minutes without a subscription.
 
     \b
     penstock clients subscribe all --metrics '*' --interval 10000

@@ -93,6 +93,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "pipeline": ("penstock.cli.pipelines.commands", "pipeline", "Run Spark pipelines, once or continuously."),
     "sql": ("penstock.cli.sql", "sql", "Query topics in SQL, continuously or once."),
+    "mcp": ("penstock.cli.mcp", "mcp", "Let language models look at a cluster (Model Context Protocol)."),
     "doctor": (
         "penstock.cli.doctor.commands",
         "doctor",
