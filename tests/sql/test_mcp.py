@@ -42,7 +42,7 @@ def test_a_language_model_reads_with_sql_and_writes_only_if_that_is_allowed(
         (shown,) = await run(asked, "SHOW STREAMS")
         assert any(row[0] == "mcp_seen" for row in shown["rows"])
         failed = (await run(asked, "SELECT nothing FROM mcp_seen"))[-1]
-        assert "nothing" in failed["error"]
+        assert "nothing" in failed["message"]
         (cut,) = await run(asked, "SELECT id FROM mcp_seen", limit=1)
         assert len(cut["rows"]) == 1 and cut["complete"] is False
 
