@@ -21,6 +21,7 @@ from tests.tools.kafka_jars import MAVEN_TIMEOUT_S, NotFetched, fetch
 TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",

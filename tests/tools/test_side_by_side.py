@@ -110,7 +110,7 @@ def test_a_broker_setting_is_accepted_or_refused_as_by_kafka(
 
 
 @pytest.mark.promise(
-    "protocol", "Invalid requests for broker loggers, and all requests for client metrics, get Kafka's errors"
+    "protocol", "Invalid requests for settings, also of broker loggers and client metrics, get Kafka's errors"
 )
 @pytest.mark.parametrize(
     ("kind", "name", "op"),
@@ -140,6 +140,16 @@ def test_a_broker_setting_is_accepted_or_refused_as_by_kafka(
         (BROKER_LOGGER, "", ("root", SET, "INFO")),
         (CLIENT_METRICS, "", ("interval.ms", SET, "5000")),
         (CLIENT_METRICS, "subscription", ("no.such", SET, "5000")),
+        (CLIENT_METRICS, "subscription", ("interval.ms", SET, "5000")),
+        (CLIENT_METRICS, "subscription", ("interval.ms", SET, "99")),
+        (CLIENT_METRICS, "subscription", ("interval.ms", SET, "x")),
+        (CLIENT_METRICS, "subscription", ("interval.ms", DELETE, None)),
+        (CLIENT_METRICS, "subscription", ("metrics", SET, "*")),
+        (CLIENT_METRICS, "subscription", ("metrics", APPEND, "org.apache.kafka.")),
+        (CLIENT_METRICS, "subscription", ("match", SET, "client_id=a.*,client_source_port=1")),
+        (CLIENT_METRICS, "subscription", ("match", SET, "no.such=a")),
+        (CLIENT_METRICS, "subscription", ("match", SET, "client_id")),
+        (CLIENT_METRICS, "subscription", ("match", SET, "client_id=(")),
         (GROUP, "g", ("no.such", SET, "1")),
         (GROUP, "", ("consumer.session.timeout.ms", SET, "50000")),
         (0, "x", ("a", SET, "b")),
@@ -153,7 +163,7 @@ def test_a_changed_setting_gets_kafkas_error(
 
 
 @pytest.mark.promise(
-    "protocol", "Invalid requests for broker loggers, and all requests for client metrics, get Kafka's errors"
+    "protocol", "Invalid requests for settings, also of broker loggers and client metrics, get Kafka's errors"
 )
 @pytest.mark.parametrize(
     ("kind", "name"),
@@ -245,6 +255,33 @@ def test_altered_settings_are_described_as_by_kafka(both: Both) -> None:
         request = alter(BROKER, name, *((setting, DELETE, None) for setting, _, _ in changes))
         request.validate_only = False
         assert both.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request, codes) == [0]
+
+
+@pytest.mark.promise("protocol", "Client metrics subscriptions are altered, described and listed as in Kafka")
+def test_client_metrics_subscriptions_are_described_and_listed_as_by_kafka(both: Both) -> None:
+    changes = [("interval.ms", SET, "500"), ("match", SET, "client_id=a.*,client_source_port=1")]
+    request = alter(CLIENT_METRICS, "subscribed", *changes)
+    request.validate_only = False
+    assert both.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request, codes) == [0]
+
+    def described(answer: Message) -> list[Any]:
+        return sorted(
+            (entry.name, entry.value or "", entry.read_only, entry.config_source, entry.is_sensitive,
+             entry.config_type, [(one.name, one.value, one.source) for one in entry.synonyms])
+            for entry in answer.results[0].configs
+        )  # fmt: skip
+
+    def listed(answer: Message) -> list[tuple[int, str]]:
+        return sorted((one.resource_type, one.resource_name) for one in answer.config_resources)
+
+    both.same_soon(ApiKey.DESCRIBE_CONFIGS, 4, describe(CLIENT_METRICS, "subscribed", []), described)
+    both.same_soon(ApiKey.LIST_CONFIG_RESOURCES, 1, Message(resource_types=[CLIENT_METRICS]), listed)
+    names = lambda answer: [one.resource_name for one in answer.config_resources]  # noqa: E731
+    assert both.same_soon(ApiKey.LIST_CONFIG_RESOURCES, 0, Message(), names) == ["subscribed"]
+    request = alter(CLIENT_METRICS, "subscribed", *((name, DELETE, None) for name, _, _ in changes))
+    request.validate_only = False
+    assert both.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request, codes) == [0]
+    assert both.same_soon(ApiKey.LIST_CONFIG_RESOURCES, 0, Message(), names) == []
 
 
 @pytest.mark.parametrize("kinds", [[BROKER], [BROKER_LOGGER], [CLIENT_METRICS], [GROUP], [64]])

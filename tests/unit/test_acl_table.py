@@ -40,10 +40,11 @@ from tests.unit.acl_requests import (
     codes_in,
 )
 
-# Asked before a login, or of the owner of a token only (see test_delegation_tokens.py).
+# Asked before a login, of the owner of a token only (see test_delegation_tokens.py), or free.
 _WITHOUT_CASE = {
     ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.API_VERSIONS, ApiKey.CREATE_DELEGATION_TOKEN,
     ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY,
 }  # fmt: skip
 
 

@@ -30,8 +30,7 @@ ON = {"penstock_audit_enable": "true"}
 async def recorded(broker: Broker) -> list[dict[str, Any]]:
     """All records of the topic, when nothing waits to be written."""
     assert broker.audit is not None
-    while broker.audit._writing is not None:
-        await asyncio.wait([broker.audit._writing])
+    await broker.audit._writer.idle()
     partition = broker.partitions.get((AUDIT_TOPIC, 0))
     if partition is None or not partition.log.log_end_offset:
         return []
@@ -361,7 +360,7 @@ def test_a_missing_leader_is_no_error_for_the_request(
         def nobody(*args: Any) -> tuple[int, int]:
             raise NotLeaderOrFollower("no leader")
 
-        monkeypatch.setattr("penstock.broker.audit.audit.led_partition", nobody)
+        monkeypatch.setattr("penstock.broker.produce.topic_writer.led_partition", nobody)
         before = len(await recorded(broker))
         answer = await client.request("admin", ApiKey.CREATE_TOPICS, 7, create("a"))
         assert answer.topics[0].error_code == 0

@@ -16,7 +16,7 @@ from penstock.groups.consumer.assignors import GroupSpec, MemberSpec, Partitions
 from penstock.groups.consumer.member import ClassicMetadata, Member, MemberState
 from penstock.groups.consumer.reconcile import reconcile
 from penstock.groups.consumer.records import ResolvedRegex
-from penstock.groups.consumer.regex.matching import Regex
+from penstock.regex.matching import Regex
 
 A, B, C = UUID(int=1), UUID(int=2), UUID(int=3)
 

@@ -132,6 +132,7 @@ class Cluster:
         config = {
             "client.id": "penstock-cli",
             "socket.timeout.ms": max(1000, int(self.timeout * 1000)),
+            "enable.metrics.push": False,  # of a command that has ended when the next push is due
             **settings,
             **_librdkafka_names(self.settings),
             "bootstrap.servers": self.bootstrap,

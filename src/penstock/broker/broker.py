@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.broker.audit.audit import RETRY_MS, Audit
+from penstock.broker.audit.audit import Audit
 from penstock.broker.cluster import adopt
 from penstock.broker.cluster.peer_login import PeerLogin
 from penstock.broker.coordinators.coordinators import Coordinators
@@ -33,12 +33,14 @@ from penstock.broker.net.dispatch import Dispatcher
 from penstock.broker.net.interceptor import Interceptor
 from penstock.broker.net.server import Server
 from penstock.broker.produce.producer_ids import ProducerIds
+from penstock.broker.produce.topic_writer import RETRY_MS
 from penstock.broker.security.authentication.listener import ListenerSecurity
 from penstock.broker.security.authentication.own_users import missing_users
 from penstock.broker.security.authorization.authorizer import Authorizer
 from penstock.broker.security.quotas.quotas import ClientQuotas
 from penstock.broker.share.admin import prune
 from penstock.broker.share.groups import Sharing
+from penstock.broker.telemetry.telemetry import Telemetry
 from penstock.broker.topics import Topics
 from penstock.broker.transactions.transaction_host import TransactionHost
 from penstock.clock import Clock, SystemClock
@@ -115,6 +117,7 @@ class Broker:
             )
         self.tokens = DelegationTokens(self)
         self.audit: Audit | None = Audit(self, config.audit_events) if config.audit_enable else None
+        self.telemetry = Telemetry(self)
         self.stopping = asyncio.Event()
         """Set when the process gets a signal to stop: a startup that waits for ZooKeeper then gives up."""
 
@@ -276,6 +279,7 @@ class Broker:
             )
         if self.audit is not None:
             self.jobs.add("audit", lambda: RETRY_MS, self.audit.tick)
+        self.jobs.add("client metrics", lambda: RETRY_MS, self.telemetry.tick)
         ports = {
             one: self.server.bind(one.host, one.port, self.listeners[one.name]) for one in config.listeners
         }
@@ -337,6 +341,7 @@ class Broker:
         clean shutdown marker."""
         if self.audit is not None:
             await self.audit.close()
+        await self.telemetry.close()
         if self.membership is not None:
             await self.membership.leave()
         if self.metrics is not None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.broker.security.authorization.authorizer import Authorizer
     from penstock.broker.security.quotas.quotas import ClientQuotas
     from penstock.broker.share.groups import Sharing
+    from penstock.broker.telemetry.telemetry import Telemetry
     from penstock.broker.topics import Topics
     from penstock.broker.transactions.transaction_host import TransactionHost
     from penstock.clock import Clock
@@ -119,6 +120,13 @@ class HasHost(Protocol):
 class HasPort(Protocol):
     @property
     def port(self) -> int: ...
+
+
+class HasTelemetry(Protocol):
+    """What clients push about themselves."""
+
+    @property
+    def telemetry(self) -> Telemetry: ...
 
 
 class HasPartitions(Protocol):

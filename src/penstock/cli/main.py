@@ -76,6 +76,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "acls": ("penstock.cli.access.acls", "acls", "List, add and delete ACLs: who may do what."),
     "quotas": ("penstock.cli.access.quotas", "quotas", "List and change the quotas of clients."),
+    "clients": (
+        "penstock.cli.clients",
+        "clients",
+        "Show the metrics that clients push, and choose which.",
+    ),
     "certs": (
         "penstock.cli.access.certs",
         "certs",
@@ -88,6 +93,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "pipeline": ("penstock.cli.pipelines.commands", "pipeline", "Run Spark pipelines, once or continuously."),
     "sql": ("penstock.cli.sql", "sql", "Query topics in SQL, continuously or once."),
+    "mcp": ("penstock.cli.mcp", "mcp", "Let language models look at a cluster (Model Context Protocol)."),
     "doctor": (
         "penstock.cli.doctor.commands",
         "doctor",

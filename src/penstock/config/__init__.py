@@ -1,6 +1,12 @@
-"""Settings of brokers, topics and groups: one table for each (`broker.py`, `topic.py`, `group.py`)."""
+"""Settings of brokers, topics, groups and client metrics subscriptions: one table for each."""
 
 from penstock.config.broker import BROKER_CONFIGS, BrokerConfig
+from penstock.config.client_metrics import (
+    CLIENT_METRICS_CONFIGS,
+    Subscription,
+    describe_subscription,
+    parse_subscription,
+)
 from penstock.config.dynamic import check_dynamic
 from penstock.config.group import GROUP_CONFIGS, describe_group, group_setting, validate_group
 from penstock.config.listeners import Listener
@@ -19,6 +25,7 @@ from penstock.config.types import ConfigDef, ConfigSource, ConfigType
 
 __all__ = [
     "BROKER_CONFIGS",
+    "CLIENT_METRICS_CONFIGS",
     "GROUP_CONFIGS",
     "TOPIC_CONFIGS",
     "BrokerConfig",
@@ -29,12 +36,15 @@ __all__ = [
     "ConfigType",
     "Listener",
     "LogConfig",
+    "Subscription",
     "check_dynamic",
     "describe_broker",
     "describe_broker_defaults",
     "describe_group",
+    "describe_subscription",
     "describe_topic",
     "group_setting",
+    "parse_subscription",
     "resolve_topic",
     "validate_group",
     "validate_topic",

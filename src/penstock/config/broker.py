@@ -107,6 +107,8 @@ _OWN = (
     _row("queued.max.request.bytes", LONG, 256 * MIB, UnlimitedOr(Range(1)),
          "Request bytes held in memory before the broker stops reading; Kafka's default is -1, no limit."),
     _row("socket.request.max.bytes", INT, 100 * MIB, Range(1), "The largest request that is read."),
+    _row("telemetry.max.bytes", INT, MIB, Range(1),
+         "The largest push of client metrics (KIP-714), compressed and decompressed."),
 )  # fmt: skip
 
 

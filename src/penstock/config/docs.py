@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 
 from penstock.config.broker import BROKER_CONFIGS
+from penstock.config.client_metrics import CLIENT_METRICS_CONFIGS
 from penstock.config.group import GROUP_CONFIGS
 from penstock.config.topic import TOPIC_CONFIGS
 from penstock.config.types import LONG_MAX, ConfigDef
@@ -20,7 +21,8 @@ from AlterConfigs, as Kafka does: it is kept without effect, and the log has a w
 A topic's setting is its own (`penstock topics create --config`, `penstock configs`), or else the broker
 setting in the column "broker default", the strongest first. *Dynamic* broker settings can be altered while
 the broker runs, for one broker or for all; the others are read when it starts. A group's setting is altered
-as a resource of type GROUP, or else is the broker setting in its column "broker default".
+as a resource of type GROUP, or else is the broker setting in its column "broker default". A client metrics
+subscription is altered as a resource of type CLIENT_METRICS (`penstock clients subscribe`).
 
 This page is written by `python -m penstock.config.docs > docs/configuration.md`; a test compares the two.
 """
@@ -29,6 +31,7 @@ This page is written by `python -m penstock.config.docs > docs/configuration.md`
 def render() -> str:
     topics = sorted(TOPIC_CONFIGS.values(), key=lambda row: row.name)
     groups = sorted(GROUP_CONFIGS.values(), key=lambda row: row.name)
+    client_metrics = CLIENT_METRICS_CONFIGS.values()
     brokers = BROKER_CONFIGS.values()
     return "\n".join(
         (
@@ -43,6 +46,12 @@ def render() -> str:
             *_table(
                 ("name", "default", "allowed", "broker default", "meaning"),
                 ((_code(row.name), _default(row), row.allowed, _synonyms(row), row.doc) for row in groups),
+            ),
+            "",
+            "## Client metrics subscriptions\n",
+            *_table(
+                ("name", "default", "allowed", "meaning"),
+                ((_code(row.name), _default(row), row.allowed, row.doc) for row in client_metrics),
             ),
             "",
             "## Brokers\n",

@@ -144,7 +144,7 @@ _READ_AT_START = """
     share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes
     socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes ssl.principal.mapping.rules
-    telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
+    transaction.abort.timed.out.transaction.cleanup.interval.ms
     transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
     transaction.state.log.min.isr transaction.two.phase.commit.enable
 """

@@ -17,6 +17,7 @@ from penstock.config import (
     check_dynamic,
     describe_group,
     describe_topic,
+    parse_subscription,
     validate_group,
     validate_topic,
 )
@@ -41,6 +42,7 @@ class AlterPlan:
         self.topics: dict[str, Configs] = {}
         self.brokers: dict[str, Configs] = {}
         self.groups: dict[str, Configs] = {}
+        self.client_metrics: dict[str, Configs] = {}
         self.notes: list[str] = []
         """Warnings about settings that are accepted without effect."""
 
@@ -69,7 +71,7 @@ def plan_alter(
             elif resource.type == ResourceType.GROUP:
                 plan.groups[resource.name] = _alter_group(image, config, resource, incremental)
             elif resource.type == ResourceType.CLIENT_METRICS:
-                raise InvalidRequest("Client metrics subscriptions are not supported.")
+                plan.client_metrics[resource.name] = _alter_client_metrics(image, resource, incremental)
             else:
                 raise InvalidRequest(f"Unknown resource type {resource.type}")
         except ApiError as caught:
@@ -148,6 +150,15 @@ def _alter_group(
         in_force = (entries[0].value or "") if entries else ""
         _apply(configs, op, False, in_force)
     validate_group(config, configs)
+    return configs
+
+
+def _alter_client_metrics(image: ClusterImage, resource: AlterResource, incremental: bool) -> Configs:
+    altered = image.client_metrics.get(resource.name, {})
+    configs: Configs = dict(altered) if incremental else {}
+    for op in resource.ops:
+        _apply(configs, op, False, "")  # as in Kafka, nothing can be appended to their lists
+    parse_subscription(resource.name, configs)
     return configs
 
 

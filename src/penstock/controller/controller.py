@@ -386,10 +386,14 @@ class Controller:
                 ops += layout.put_broker_configs(name, configs, self._versions)
             for name, configs in plan.groups.items():
                 ops += layout.put_group_configs(name, configs, self._versions)
+            for name, configs in plan.client_metrics.items():
+                ops += layout.put_client_metrics(name, configs, self._versions)
             topics = [
                 replace(self.image.topics[name], configs=configs) for name, configs in plan.topics.items()
             ]
             image = self.image.with_topics(topics).with_broker_configs(plan.brokers)
+            if plan.client_metrics:
+                image = image.with_client_metrics(plan.client_metrics)
             await self._commit(ops, image.with_group_configs(plan.groups))
             for note in plan.notes:
                 log.warning("a broker setting was altered: %s", note)

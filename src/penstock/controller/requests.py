@@ -17,8 +17,7 @@ BROKER_DEFAULT = -1
 
 
 class ResourceType(enum.IntEnum):
-    """Kafka's config resource types. Broker loggers are not in the metadata, and client metrics have no
-    settings here."""
+    """Kafka's config resource types. Broker loggers are not in the metadata."""
 
     TOPIC = 2
     BROKER = 4

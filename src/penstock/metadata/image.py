@@ -14,7 +14,10 @@ from penstock.metadata.acls import Acl
 from penstock.metadata.tokens import DelegationToken
 
 AUDIT_TOPIC = "__penstock_audit"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC})
+CLIENT_METRICS_TOPIC = "__penstock_client_metrics"
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC, CLIENT_METRICS_TOPIC}
+)
 
 NO_LEADER = -1
 
@@ -75,8 +78,9 @@ Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
     """`broker_configs` has the altered settings: under "" those for all brokers, under "1" those of broker 1.
-    `group_configs` has the settings of groups, which need not exist yet. `acls` are keyed by the name of
-    their node; `acls` and `quotas` stay the same objects until one of their entries changes.
+    `group_configs` has the settings of groups, which need not exist yet, and `client_metrics` those of client
+    metrics subscriptions. `acls` are keyed by the name of their node; `acls`, `quotas` and `client_metrics`
+    stay the same objects until one of their entries changes.
 
     `deleted_epochs` has the last leader epochs of deleted topics: clients remember epochs by topic name, so a
     new topic of that name must start above them. `leaving` are brokers that are shutting down and should not
@@ -91,6 +95,7 @@ class ClusterImage:
     topics_by_id: Mapping[UUID, TopicImage] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     deleted_epochs: Mapping[str, int] = field(default_factory=dict)
     leaving: frozenset[int] = frozenset()
     broken: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)
@@ -157,6 +162,11 @@ class ClusterImage:
         return replace(
             self, group_configs={name: one for name, one in configs.items() if one}, version=self.version + 1
         )
+
+    def with_client_metrics(self, changed: Mapping[str, Mapping[str, str]]) -> ClusterImage:
+        merged = {**self.client_metrics, **changed}
+        subscriptions = {name: one for name, one in merged.items() if one}
+        return replace(self, client_metrics=subscriptions, version=self.version + 1)
 
     def with_acls(self, created: Mapping[str, Acl], deleted: Iterable[str] = ()) -> ClusterImage:
         acls = {**self.acls, **created}

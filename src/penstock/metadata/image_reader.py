@@ -49,7 +49,7 @@ class ImageReader:
         group_configs, deleted = dict(old.group_configs), dict(old.deleted_epochs)
         leaving, broken, credentials = set(old.leaving), dict(old.broken), dict(old.credentials)
         cluster_id, controller_id, tokens = old.cluster_id, old.controller_id, dict(old.tokens)
-        acls, quotas = old.acls, old.quotas
+        acls, quotas, metrics = old.acls, old.quotas, old.client_metrics
         for path in changed:
             node = nodes.get(path)
             value = None if node is None else node[0]
@@ -67,6 +67,10 @@ class ImageReader:
                     _put(broker_configs, "" if name == "default" else name, value, decode)
                 case ["config", "groups", name]:
                     _put(group_configs, unquote(name), value, decode)
+                case ["config", "client-metrics", name]:
+                    # Copied only if one changes: the broker compares the objects.
+                    metrics = dict(metrics) if metrics is old.client_metrics else metrics
+                    _put(metrics, unquote(name), value, decode)  # type: ignore[arg-type]
                 case ["credentials", "scram", mechanism, user]:
                     _put(credentials, (mechanism, unquote(user)), value, _read_credential)
                 case ["credentials", "tokens", token_id]:
@@ -107,6 +111,7 @@ class ImageReader:
             topics_by_id={topic.id: topic for topic in topics.values()},
             broker_configs=broker_configs,
             group_configs=group_configs,
+            client_metrics=metrics,
             deleted_epochs=deleted,
             leaving=frozenset(leaving),
             broken=broken,

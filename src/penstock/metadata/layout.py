@@ -130,6 +130,10 @@ def group_config_path(group_id: str) -> str:
     return "/config/groups/" + _quoted(group_id)
 
 
+def client_metrics_path(name: str) -> str:
+    return "/config/client-metrics/" + _quoted(name)
+
+
 def acl_name(acl: Acl) -> str:
     """The name of the ACL's node: the same ACL can exist only once."""
     return hashlib.sha256(_acl_value(acl)).hexdigest()[:32]
@@ -227,6 +231,10 @@ def put_broker_configs(name: str, configs: Mapping[str, str], versions: Versions
 
 def put_group_configs(group_id: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
     return _put_configs(group_config_path(group_id), configs, versions)
+
+
+def put_client_metrics(name: str, configs: Mapping[str, str], versions: Versions) -> Iterator[Op]:
+    return _put_configs(client_metrics_path(name), configs, versions)
 
 
 def create_acls(acls: Mapping[str, Acl]) -> Iterator[Op]:

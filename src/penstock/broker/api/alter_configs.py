@@ -4,7 +4,7 @@
 
 The older API: the given settings replace all settings of the resource. Clients since Kafka 2.3 use
 IncrementalAlterConfigs; Kafka 4 still serves this one.
-Left out: client metrics (INVALID_REQUEST); broker loggers, as in Kafka.
+Left out: broker loggers, as in Kafka.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 1  throttle time   3  flexible, the client's name and release (KIP-511)   4  features from version 0 on
 
-The list of APIs comes from their registrations, so it has exactly what is served. A request of a newer
-version gets UNSUPPORTED_VERSION in a version 0 response with the supported range, so that the client can
-retry. Features and the versions of them in force: `broker.features`.
+The list of APIs comes from their registrations, so it has exactly what is served. The APIs of client metrics
+are in it only while there is a subscription to them: without one, clients would ask for it again and again,
+and librdkafka would log that. A request of a newer version gets UNSUPPORTED_VERSION in a version 0 response
+with the supported range, so that the client can retry. Features and the versions of them in force:
+`broker.features`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from penstock.wire.codec import Message
 if TYPE_CHECKING:
     from penstock.broker.parts import HasImage
 
+_CLIENT_METRICS = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 
@@ -30,9 +33,15 @@ def handle(broker: HasImage, context: RequestContext, request: Message) -> Messa
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
                 raise InvalidRequest(f"{text!r} is not a name or version of client software")
+        if context.session is not None:
+            context.session.software = (request.client_software_name, request.client_software_version)
     return Message(
         error_code=0,
-        api_keys=[_row(APIS[key]) for key in sorted(APIS)],
+        api_keys=[
+            _row(APIS[key])
+            for key in sorted(APIS)
+            if key not in _CLIENT_METRICS or broker.image.client_metrics
+        ],
         throttle_time_ms=0,
         supported_features=features.supported(context.version),
         finalized_features_epoch=broker.image.version,

@@ -2,9 +2,9 @@
 
 1  sources and synonyms   3  types and documentation (KIP-569)   4  flexible
 
-Describes topics, brokers, broker loggers and groups. The broker resource with an empty name has the settings
-that were altered for all brokers. Values of sensitive settings are null. Client metrics are not supported:
-their resources have no settings. Left out: version 0 (no sources).
+Describes topics, brokers, broker loggers, groups and client metrics subscriptions. The broker resource with
+an empty name has the settings that were altered for all brokers. Values of sensitive settings are null.
+Left out: version 0 (no sources).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from penstock.config import (
     describe_broker,
     describe_broker_defaults,
     describe_group,
+    describe_subscription,
     describe_topic,
 )
 from penstock.controller.topics import check_topic_name
@@ -72,7 +73,8 @@ def _describe(broker: DescribeConfigsParts, resource: Message) -> list[ConfigEnt
     if resource.resource_type == CLIENT_METRICS:
         if resource.resource_name == "":
             raise InvalidRequest("Client metrics subscription name must not be empty")
-        return []
+        configs = broker.image.client_metrics.get(resource.resource_name, {})
+        return describe_subscription(configs, names)
     if resource.resource_type == GROUP:
         if resource.resource_name == "":
             raise InvalidRequest("Group name must not be empty")

@@ -2,11 +2,12 @@
 
 1  flexible
 
-Sets, deletes, appends to and subtracts from single settings of topics, brokers and groups, and sets and
-deletes the levels of this broker's loggers. The changes of one resource are applied together or not at all.
+Sets, deletes, appends to and subtracts from single settings of topics, brokers, groups and client metrics
+subscriptions, and sets and deletes the levels of this broker's loggers. The changes of one resource are
+applied together or not at all.
 Unknown broker settings, and those that Kafka has but Penstock does not use, are accepted without effect and
 logged as a warning.
-Left out: client metrics (INVALID_REQUEST).
+Left out: nothing.
 """
 
 from __future__ import annotations

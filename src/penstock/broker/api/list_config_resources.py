@@ -2,8 +2,8 @@
 
 0  client metrics only   1  any types, those of the request or all
 
-Lists topics, brokers, the loggers of each broker, and groups that have settings of their own. Client metrics
-are not supported, so version 0 lists nothing. Other types get UNSUPPORTED_VERSION.
+Lists topics, brokers, the loggers of each broker, groups that have settings of their own, and client metrics
+subscriptions. Other types get UNSUPPORTED_VERSION.
 Left out: nothing.
 """
 
@@ -25,17 +25,15 @@ _KNOWN = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 
 
 def handle(broker: HasImage, context: RequestContext, request: Message) -> Message:
-    if context.version == 0:
-        return _answer([])
     image = broker.image
     names = {
         _TOPIC: sorted(image.topics),
         _BROKER: sorted(map(str, image.brokers)),
         _BROKER_LOGGER: sorted(map(str, image.brokers)),
-        _CLIENT_METRICS: [],
+        _CLIENT_METRICS: sorted(image.client_metrics),
         _GROUP: sorted(image.group_configs),
     }
-    wanted = request.resource_types or _KNOWN
+    wanted = (_CLIENT_METRICS,) if context.version == 0 else request.resource_types or _KNOWN
     if any(type_ not in names for type_ in wanted):
         raise UnsupportedVersion(f"resources of types {wanted} cannot be listed")
     return _answer(

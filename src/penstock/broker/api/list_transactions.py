@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.broker.api_table import register
 from penstock.broker.net.context import RequestContext
 from penstock.errors import InvalidRegularExpression
-from penstock.groups.consumer.regex.matching import Regex, Work
+from penstock.regex.matching import Regex, Work
 from penstock.transactions.listing import Filters, listed
 from penstock.transactions.state import STATE_OF_LABEL
 from penstock.wire.api_keys import ApiKey

@@ -51,7 +51,7 @@ from penstock.errors import (
 )
 from penstock.log.validate import Allowance
 from penstock.metadata.acls import Operation, ResourceType
-from penstock.metadata.image import AUDIT_TOPIC
+from penstock.metadata.image import AUDIT_TOPIC, CLIENT_METRICS_TOPIC
 from penstock.transactions.state import TV_2
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.produce import (
@@ -164,7 +164,7 @@ def _append(
         if topic_id is not None:
             topic = broker.image.topics_by_id.get(topic_id)
             name = None if topic is None else topic.name
-        of_broker = name == AUDIT_TOPIC and is_of_a_broker(broker, context)
+        of_broker = name in (AUDIT_TOPIC, CLIENT_METRICS_TOPIC) and is_of_a_broker(broker, context)
         denied = False
         if access is not None and name is not None and not of_broker:
             denied = not access.may(TopicAccess.WRITE, name)

@@ -1,14 +1,12 @@
 """Records denied requests, administrative changes and failed logins in the audit topic, without delaying
 requests.
 
-Events go to a bounded journal in memory (`journal.py`). One task writes them to the leader of the audit
-topic, on whichever broker that is. Events that cannot be written stay in the journal and are retried each
-second. A broker that is killed loses the events in its journal; a write whose response is lost is repeated.
+Events go to a bounded journal in memory (`journal.py`), from which they are written to the audit topic
+(`produce/topic_writer.py`). A broker that is killed loses the events in its journal.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,18 +15,12 @@ from penstock.broker.audit.administration import ADMINISTRATION, Administrative,
 from penstock.broker.audit.denials import FAILED
 from penstock.broker.audit.event import Entry, Event, Kind, Source, encoded, title
 from penstock.broker.audit.journal import Journal
-from penstock.broker.produce.leader_append import append_to_leader, led_partition
-from penstock.errors import (
-    ApiError,
-    PenstockError,
-    SaslAuthenticationFailed,
-    UnknownServerError,
-    error_for_code,
-)
+from penstock.broker.produce.topic_writer import TopicWriter
+from penstock.errors import ApiError, SaslAuthenticationFailed, UnknownServerError, error_for_code
 from penstock.metadata.acls import Operation, ResourceType
 from penstock.metadata.image import AUDIT_TOPIC
 from penstock.wire.api_keys import ApiKey
-from penstock.wire.batches.records import Record, build_batch
+from penstock.wire.batches.records import Record
 from penstock.wire.codec import Message
 
 if TYPE_CHECKING:
@@ -36,17 +28,15 @@ if TYPE_CHECKING:
     from penstock.broker.audit.senders import SendersParts
     from penstock.broker.net.context import RequestContext
     from penstock.broker.net.session import Session
-    from penstock.broker.parts import CanCreateInternalTopics, HasClock
+    from penstock.broker.parts import HasClock
+    from penstock.broker.produce.topic_writer import TopicWriterParts
 
-    class AuditParts(SendersParts, CanCreateInternalTopics, HasClock, Protocol): ...
+    class AuditParts(SendersParts, TopicWriterParts, HasClock, Protocol): ...
 
 
 log = logging.getLogger("penstock.audit")
 
-RETRY_MS = 1_000
-_BATCH = 500
 _MOST_OF_A_REQUEST = 200
-_CLOSE_SECONDS = 2.0
 _TOPIC_CONFIGS = {"cleanup.policy": "delete", "retention.ms": str(90 * 24 * 3_600_000)}
 
 _DENIED_CODES = frozenset(error.code for error in FAILED.values())
@@ -57,9 +47,7 @@ class Audit:
         self._broker = broker
         self._kinds = frozenset(kinds)
         self._journal = Journal()
-        self._writing: asyncio.Task[None] | None = None
-        self._trouble = ""
-        self._closed = False
+        self._writer = TopicWriter(broker, AUDIT_TOPIC, _TOPIC_CONFIGS, self, log)
 
     # -- events
 
@@ -140,53 +128,31 @@ class Audit:
 
     def _add(self, event: Event) -> None:
         self._journal.add(event, self._broker.clock.now_ms())
-        self._write_soon()
+        self._writer.write_soon()
 
     # -- writing
 
     def tick(self) -> None:
         """Runs each second: writes the counts of repeated events, and retries what could not be written."""
         self._journal.close_windows(self._broker.clock.now_ms())
-        self._write_soon()
-
-    def _write_soon(self) -> None:
-        if self._writing is None and not self._closed and self._journal.has_entries:
-            self._writing = self._broker.loop.create_task(self._write_all())
-
-    async def _write_all(self) -> None:
-        try:
-            while entries := self._journal.first(_BATCH):
-                await self._write(entries)
-                self._journal.written(len(entries))
-                if self._trouble:
-                    log.info("%s can be written again", AUDIT_TOPIC)
-                self._trouble = ""
-        except PenstockError as error:
-            if str(error) != self._trouble:
-                log.warning("%s cannot be written now: %s", AUDIT_TOPIC, error)
-            self._trouble = str(error)
-        except Exception:  # the border: the next tick retries
-            log.exception("%s cannot be written", AUDIT_TOPIC)
-        finally:
-            self._writing = None
-
-    async def _write(self, entries: list[Entry]) -> None:
-        broker = self._broker
-        if AUDIT_TOPIC not in broker.image.topics:
-            await broker.create_internal_topic(AUDIT_TOPIC, 1, 1, _TOPIC_CONFIGS)
-        index, leader = led_partition(broker, AUDIT_TOPIC, 0)
-        records = [_record(entry, broker.id) for entry in entries]
-        await append_to_leader(broker, AUDIT_TOPIC, index, leader, bytearray(build_batch(records)))
+        self._writer.write_soon()
 
     async def close(self) -> None:
         """Write the remaining events if that is possible soon; nothing is written after this."""
         self._journal.close_windows(self._broker.clock.now_ms(), every=True)
-        self._write_soon()
-        self._closed = True
-        if self._writing is not None:
-            _, late = await asyncio.wait([self._writing], timeout=_CLOSE_SECONDS)
-            for task in late:
-                task.cancel()
+        await self._writer.close()
+
+    # -- what the writer takes
+
+    @property
+    def has_entries(self) -> bool:
+        return self._journal.has_entries
+
+    def records(self, most: int) -> list[Record]:
+        return [_record(entry, self._broker.id) for entry in self._journal.first(most)]
+
+    def written(self, count: int) -> None:
+        self._journal.written(count)
 
 
 def _record(entry: Entry, broker_id: int) -> Record:

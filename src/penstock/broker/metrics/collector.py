@@ -28,9 +28,16 @@ from penstock.replication.traffic import Traffic
 
 if TYPE_CHECKING:
     from penstock.broker.net.dispatch import Dispatcher
-    from penstock.broker.parts import HasGroups, HasId, HasPartitions, HasServer, HasTopics
+    from penstock.broker.parts import (
+        HasGroups,
+        HasId,
+        HasPartitions,
+        HasServer,
+        HasTelemetry,
+        HasTopics,
+    )
 
-    class CollectorParts(HasGroups, HasId, HasPartitions, HasServer, HasTopics, Protocol): ...
+    class CollectorParts(HasGroups, HasId, HasPartitions, HasServer, HasTelemetry, HasTopics, Protocol): ...
 
 
 _TRAFFIC = (
@@ -68,6 +75,7 @@ class BrokerCollector(Collector):
         yield from _logs(partitions)
         yield from self._groups()
         yield from self._connections()
+        yield from self._client_metrics()
         yield _histogram(
             "penstock_event_loop_lag_seconds",
             "How late a timer of the event loop ran, twice a second: what requests wait for others.",
@@ -130,6 +138,26 @@ class BrokerCollector(Collector):
         )
         yield committed
         yield lag
+
+    def _client_metrics(self) -> Iterator[Metric]:
+        telemetry = self._broker.telemetry
+        yield _gauge(
+            "kafka_server_client_metrics_instance_count",
+            "Client instances that asked for their subscription to client metrics (KIP-714), or pushed.",
+            len(telemetry.instances),
+        )
+        for name, doc, value in (
+            ("kafka_server_client_metrics_plugin_export", "Pushes of client metrics.", telemetry.received),
+            ("penstock_client_metrics_bytes", "Bytes of those pushes, compressed.", telemetry.received_bytes),
+            (
+                "penstock_client_metrics_dropped",
+                "Pushes dropped because too many waited for the topic.",
+                telemetry.dropped,
+            ),
+        ):
+            counter = CounterMetricFamily(name, doc)
+            counter.add_metric((), value)
+            yield counter
 
     def _connections(self) -> Iterator[Metric]:
         server = self._broker.server

@@ -20,6 +20,7 @@ class Session:
 
     __slots__ = (
         "connection", "gate", "listener", "login", "max_frame", "mute_ms", "on_login", "peer", "principal",
+        "software",
     )  # fmt: skip
 
     def __init__(
@@ -30,6 +31,7 @@ class Session:
         self.principal = principal
         self.listener = listener
         self.mute_ms = 0
+        self.software = ("unknown", "unknown")  # name and version of the client, from ApiVersions
         self.login: Login | None = None  # only on a SASL listener
         self.on_login: Callable[[], None] | None = None  # called after the first login
         self.gate: Gate | None = None  # requests must pass it before dispatch

@@ -53,20 +53,9 @@ def doctor() -> None:
 @cluster_options
 def check_cluster(seconds: float, older: float, skew: float, as_json: bool, cluster: Cluster) -> None:
     """Check a running cluster: listeners, replicas, clocks, hanging transactions, groups without progress."""
-    from penstock.cli.doctor import cluster as checks
+    from penstock.admin.doctor import cluster as checks
 
-    cluster.reach()
-    found = list(checks.listeners(cluster))
-    if found:
-        # The other checks ask brokers at the addresses that do not answer.
-        report(("listeners",), found, as_json)
-        return
-    topics = cluster.topics()
-    found += checks.replicas(topics)
-    found += checks.clocks(cluster, topics, skew)
-    found += checks.transactions(cluster, older)
-    found += checks.groups(cluster, seconds)
-    report(checks.CHECKS, found, as_json)
+    report(*checks.check_cluster(cluster, watch=seconds, older=older, skew=skew), as_json)
 
 
 @doctor.command("data")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
+from penstock.admin.doctor.finding import Finding
 from penstock.admin.words import human_bytes
-from penstock.cli.doctor.findings import Finding
 from penstock.log.tools.verify import verify
 
 CHECKS = ("files", "disk")

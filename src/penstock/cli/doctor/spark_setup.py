@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
-from penstock.cli.doctor.findings import Finding
+from penstock.admin.doctor.finding import Finding
 from penstock.errors import install_extra
 
 CHECKS = ("java", "pyspark")

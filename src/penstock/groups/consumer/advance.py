@@ -21,9 +21,9 @@ from penstock.groups.consumer.group import ConsumerGroup, hash_of
 from penstock.groups.consumer.member import Member
 from penstock.groups.consumer.reconcile import reconcile
 from penstock.groups.consumer.records import ResolvedRegex
-from penstock.groups.consumer.regex.matching import Work
 from penstock.groups.consumer.regex.patterns import Patterns
 from penstock.groups.group import TopicFilter, TopicsView
+from penstock.regex.matching import Work
 
 
 @dataclass(slots=True)

@@ -34,8 +34,10 @@ class Session:
         user: str | None = None,
         token: str | None = None,
         ca: str | None = None,
+        read_timeout: float | None = None,
     ) -> None:
-        """`user` is NAME:PASSWORD, `ca` a PEM file."""
+        """`user` is NAME:PASSWORD, `ca` a PEM file. `read_timeout` is how many seconds the server may send
+        nothing; by default without limit, as a push query may have no rows for days."""
         self.url = url.rstrip("/")
         self.properties = dict(properties or {})
         self.variables = dict(variables or {})
@@ -48,7 +50,7 @@ class Session:
             auth=(name, password) if user else None,
             headers={"authorization": f"Bearer {token}"} if token and not user else {},
             verify=verify,
-            timeout=httpx.Timeout(None, connect=10.0),
+            timeout=httpx.Timeout(None, connect=10.0, read=read_timeout),
             trust_env=False,
         )
 

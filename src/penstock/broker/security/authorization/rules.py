@@ -127,6 +127,7 @@ def _groups(items: str, results: str = "groups") -> tuple[Check, ...]:
 
 _TO_BROKERS: Final = cluster(Operation.CLUSTER_ACTION)
 _AUTHENTICATION: Final = Free(denied="the client is not known yet")
+_OWN_METRICS: Final = Free(denied="every client may push metrics about itself, as in Kafka")
 _OWN_TOKENS: Final = "tokens of others are left out, and not renewed or expired"
 
 RULES: Final[dict[ApiKey, tuple[Check, ...]]] = {
@@ -247,6 +248,8 @@ RULES: Final[dict[ApiKey, tuple[Check, ...]]] = {
         Each(TOPIC, Operation.DESCRIBE),
         Operations(TOPIC, results="topics", name="name", bits="topic_authorized_operations"),
     ),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (_OWN_METRICS,),
+    ApiKey.PUSH_TELEMETRY: (_OWN_METRICS,),
     ApiKey.LIST_CONFIG_RESOURCES: (cluster(Operation.DESCRIBE_CONFIGS),),
     ApiKey.SHARE_GROUP_HEARTBEAT: (_group(Operation.READ), Subscribed()),
     ApiKey.SHARE_GROUP_DESCRIBE: (*_groups("group_ids"), MembersTopics()),

@@ -1,1 +1,1 @@
-"""Subscriptions by regular expression: RE2's syntax, matched with bounded work."""
+"""Subscriptions by regular expression: which topics match, and which of them a member may see."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.groups.consumer.regex.matching import Regex, Work
 from penstock.groups.group import TopicsView
+from penstock.regex.matching import Regex, Work
 
 _COMPILED = 10
 _RESOLVED = 2_000

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.admin.cluster import MAX_TIMESTAMP, Cluster, TopicInfo
+from penstock.admin.doctor.finding import Finding
 from penstock.admin.groups.model import Group, TopicPartitionKey
 from penstock.admin.groups.state import describe_groups, list_groups
 from penstock.admin.transactions import open_transactions, owners
 from penstock.admin.wire_client import WireCluster
 from penstock.admin.words import plural
-from penstock.cli.doctor.findings import Finding
 from penstock.errors import ApiError
 
 CHECKS = ("listeners", "replicas", "clocks", "transactions", "groups")
@@ -159,3 +159,25 @@ def _has_more(partition: object) -> bool:
 def _numbers(brokers: object) -> str:
     assert isinstance(brokers, tuple | list)
     return ", ".join(map(str, brokers)) or "none"
+
+
+def check_cluster(
+    cluster: Cluster, *, watch: float = 5.0, older: float = 900.0, skew: float = 60.0
+) -> tuple[Sequence[str], list[Finding]]:
+    """The checks that were made, and what they found.
+
+    watch   how many seconds a group that is behind may commit nothing
+    older   only transactions whose last record is so many seconds old
+    skew    how many seconds in the future a record's time may be
+    """
+    cluster.reach()
+    found = list(listeners(cluster))
+    if found:
+        # The other checks ask brokers at the addresses that do not answer.
+        return ("listeners",), found
+    topics = cluster.topics()
+    found += replicas(topics)
+    found += clocks(cluster, topics, skew)
+    found += transactions(cluster, older)
+    found += groups(cluster, watch)
+    return CHECKS, found

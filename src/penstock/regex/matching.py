@@ -1,4 +1,4 @@
-"""Regular expressions of subscriptions, in RE2's syntax, matched against whole topic names with bounded work.
+"""Regular expressions that clients and administrators send, matched against whole texts with bounded work.
 
 Python's `re` backtracks: a pattern of ten characters can block it, and the broker, for years. Here a pattern
 is compiled to an automaton that tracks all its states at the same time. A character costs at most one check
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.errors import InvalidRegularExpression
-from penstock.groups.consumer.regex.syntax import (
+from penstock.regex.syntax import (
     Alternatives,
     Characters,
     Edge,
