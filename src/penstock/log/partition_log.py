@@ -675,7 +675,12 @@ class PartitionLog:
         if count == 0:
             return 0
         if count == len(self.segments):
-            self.roll()  # the active segment is never deleted, so roll it first
+            try:
+                self.roll()  # the active segment is never deleted, so roll it first
+            except OSError:
+                if count == 1:
+                    raise
+                count -= 1  # without room for a new segment, the others make some
         gone, kept = self.segments[:count], self.segments[count:]
         # Move the log start offset first: a crash in between leaves files that the next pass deletes.
         if kept[0].base_offset > self.log_start_offset:
