@@ -320,7 +320,7 @@ def test_scram_users_are_described_as_by_kafka(both: Both, names: list[str] | No
 
 
 def test_a_marker_gets_the_error_that_kafka_gives(both: Both) -> None:
-    """For a partition and a topic that do not exist, an older epoch of its producer, and an older coordinator."""
+    """Unknown partition, unknown topic, older epoch of the producer, older coordinator."""
 
     def ended(epoch: int, coordinator: int) -> Message:
         topics = [

@@ -33,6 +33,7 @@ from penstock.log.files import LogFile
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
 from penstock.log.producer_state import ProducerStateManager
+from penstock.log.segment import Segment
 from penstock.metadata.store import StoreUnavailable
 from penstock.metadata.zookeeper_mirror import Mirror
 from penstock.replication.delayed import DelayedOperation, DelayedOperations
@@ -168,13 +169,23 @@ def _unread_high_watermarks() -> list[Patch]:
 
 def _reopened_by_name() -> list[Patch]:
     """A file that was closed is opened again by its name, whatever has that name now."""
-    opened = LogFile.open
+    opened, mark_deleted = LogFile.open, Segment.mark_deleted
 
     def by_name(self: LogFile) -> Any:
         self._identity = None
         return opened(self)
 
-    return [(LogFile, "open", by_name), (LogFile, "retire", LogFile.unseal)]
+    def marked(self: Segment) -> list[str]:
+        name = self.file.path
+        renamed = mark_deleted(self)
+        self.file.path = name
+        return renamed
+
+    return [
+        (LogFile, "open", by_name),
+        (LogFile, "retire", LogFile.unseal),
+        (Segment, "mark_deleted", marked),
+    ]
 
 
 def _blind_swap() -> list[Patch]:
@@ -351,9 +362,9 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_answers_of_others, "plain committer", "exile"),
         _mutant(_unknown_ends, "plain", "doom kill"),
         _mutant(_unread_high_watermarks, "plain", "kill"),
-        _mutant(_reopened_by_name, "keyed", "kill stop"),
-        _mutant(_blind_swap, "keyed", "exile doom"),
-        _mutant(_recovery_point_above_the_end, "plain", "doom slow_disk"),
+        _mutant(_reopened_by_name, "keyed committer", "slow_disk kill"),
+        _mutant(_blind_swap, "unclean", "slow_disk kill exile"),
+        _mutant(_recovery_point_above_the_end, "plain", "exile doom slow_disk", synced=True),
         _mutant(_cuts_what_it_leads, "plain trim", "kill shut_down"),
         _mutant(_absent_is_deleted, "new", "kill slow_zookeeper"),
         _mutant(_unsynced_followers, "plain", "lose_power shut_down kill", synced=True),

@@ -112,6 +112,7 @@ class Node:
         self.id = node_id
         self.name = f"broker-{node_id}"
         self.note: Callable[[str], None] = lambda text: None
+        self.lost_its_power: Callable[[], None] = lambda: None
         self._settings = {
             **SETTINGS,
             "node.id": str(node_id),
@@ -175,7 +176,9 @@ class Node:
         broker._locks.release()
         self.fs.killed()
         lost = self.fs.lose_power() if power else 0
-        self.lost_power = self.lost_power or power
+        if power:
+            self.lost_power = True
+            self.lost_its_power()
         self.note(f"{self.name} is killed" + (f", {lost} bytes were not on disk" if power else ""))
         self.dead += [process, broker]
         self.process = self.broker = None
