@@ -106,7 +106,7 @@ class _Versions(Mapping[str, int]):
     @overload
     def get(self, path: str, default: int | T, /) -> int | T: ...
     def get(self, path: str, default: object = None, /) -> object:
-        return self[path] if path in self else default
+        return self._nodes[path][1] if path in self else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)

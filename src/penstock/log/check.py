@@ -113,9 +113,9 @@ class _Check:
         on_disk = os.fstat(segment.file.open().fd).st_size
         self.that(on_disk >= segment.size, f"{name} has {segment.size} bytes, its file {on_disk}")
         position, next_offset = segment.offsets.position_back(1), segment.base_offset
-        for position, header in segment.headers(position):
+        for start, header in segment.headers(position):
             next_offset = header.last_offset + 1
-            position += header.size
+            position = start + header.size
         self.that(position == segment.size, f"{name} has no whole batch at byte {position}")
         self.that(next_offset == end, f"the last batch ends at {next_offset}")
 

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--check-every",
         type=int,
         default=CHECK_EVERY,
-        help="steps between checks also of what has not changed",
+        help="steps between checks of what has not changed",
     )
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--verbose", action="store_true", help="show what happens")

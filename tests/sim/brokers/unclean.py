@@ -1,7 +1,7 @@
 """A compacted topic that elects leaders which are not in sync: `unclean.leader.election.enable`.
 
-Records that were acknowledged may be lost there, and replicas cut what they had cleaned. Nothing is promised of
-its records, so that none is noted; what is promised are sound logs, and replicas that agree in the end.
+Records that were acknowledged may be lost there, and replicas cut what they had cleaned. Nothing is promised
+of its records, so none is noted; what is promised are sound logs, and replicas that agree in the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Judges of single steps inside the brokers: what no client can see, or only by much luck.
 
-While `watched` is open, logs are checked with their files right after what changes their segments, what a step
-has changed is checked after it, a high watermark may move only where enough replicas are in sync, and each
-answer of a coordinator comes in time.
+While `watched` is open, logs are checked with their files right after what changes their segments, what a
+step has changed is checked after it, a high watermark may move only where enough replicas are in sync, and
+each answer of a coordinator comes in time.
 """
 
 from __future__ import annotations
