@@ -362,7 +362,7 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_answers_of_others, "plain committer", "exile"),
         _mutant(_unknown_ends, "plain", "doom kill"),
         _mutant(_unread_high_watermarks, "plain", "kill"),
-        _mutant(_reopened_by_name, "keyed committer", "slow_disk kill"),
+        _mutant(_reopened_by_name, "keyed", "slow_disk"),
         _mutant(_blind_swap, "unclean", "slow_disk kill exile"),
         _mutant(_recovery_point_above_the_end, "plain", "exile doom slow_disk", synced=True),
         _mutant(_cuts_what_it_leads, "plain trim", "kill shut_down"),
