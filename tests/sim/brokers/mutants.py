@@ -339,6 +339,20 @@ def _aborted_for_ever() -> list[Patch]:
     return [(cleaner._Cleaner, "build_map", blind)]
 
 
+def _fleeting() -> list[Patch]:
+    """For one step the high watermark is above the log's end: what no client sees, and each step is judged."""
+    append = Partition.append
+
+    def hasty(self: Partition, *args: Any, **more: Any) -> Any:
+        info = append(self, *args, **more)
+        log, known = self.log, self.log.high_watermark
+        log.high_watermark = log.log_end_offset + 1
+        asyncio.get_running_loop().call_soon(setattr, log, "high_watermark", known)
+        return info
+
+    return [(Partition, "append", hasty)]
+
+
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
@@ -376,6 +390,7 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_no_deadlines, "plain committer", "exile stop no_zookeeper"),
         _mutant(_deleted_before_made, "trim short", "fill_disk"),
         _mutant(_aborted_for_ever, "ledger", ""),
+        _mutant(_fleeting, "plain", ""),
     )
 }
 
