@@ -324,11 +324,11 @@ class Faults:
             return
         seconds = self.rng.random() * self.rng.choice((0.1, 1, 4))
         self.world.note(f"{node.name}: the disk is full for {seconds:.2f} s")
-        process, fs = node.process, node.fs
-        fs.is_full = True
+        process = node.process
+        node.fs.is_full = True
 
         def empty() -> None:
-            fs.is_full = False
+            node.fs.is_full = False
             if node.process is process and any(one.log.failed is not None for one in node.partitions()):
                 if not self._may_fail(node):
                     self.loop.call_later(1, empty)

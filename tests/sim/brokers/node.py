@@ -17,7 +17,7 @@ from penstock.errors import KafkaStorageError, PenstockError
 from penstock.log.files import OpenFiles
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
 from penstock.replication.partition import Partition
-from tests.sim.brokers.disk import SimFs
+from tests.sim.brokers.disk import NoRoom, SimFs
 from tests.sim.brokers.loop import Process, SimLoop, in_process
 from tests.sim.brokers.network import Network, SimServer, SimWriter
 from tests.sim.brokers.zookeeper import Ensemble, SimKazoo
@@ -148,7 +148,12 @@ class Node:
             try:
                 await broker.start()
                 break
-            except KafkaStorageError as error:
+            except (KafkaStorageError, NoRoom) as error:
+                if self.fs.is_full:
+                    self.note(f"{self.name} could not start, its disk is full: {error}")
+                    await asyncio.sleep(1)
+                    broker.__init__(broker.config, self.clock, self.fs)  # type: ignore[misc]
+                    continue
                 # It waits for ZooKeeper.
                 self.loop.failures.append(f"{self.name} gave up its start: {error!r}")
                 raise
