@@ -98,6 +98,7 @@ class View:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.nodes: dict[str, Versioned] = dict(tree.nodes)
+        self.unannounced: set[str] = set()
         self.behind: dict[str, None] = {}  # paths that have changed and were not read again, in order
         self.is_open = True
         self._watches: list[WatchCallback] = []
@@ -108,7 +109,8 @@ class View:
         paths = list(self.behind)[:count]
         for path in paths:
             del self.behind[path]
-        changed = []
+        changed = list(self.unannounced)
+        self.unannounced.clear()
         for path in paths:
             node = self.tree.nodes.get(path)
             if self.nodes.get(path) != node:
@@ -118,6 +120,18 @@ class View:
                 else:
                     self.nodes[path] = node
         self._notify(changed)
+
+    def read_ahead(self) -> None:
+        """What has changed is read, and announced only when `hear` has read the rest."""
+        paths, self.behind = list(self.behind), {}
+        for path in paths:
+            node = self.tree.nodes.get(path)
+            if self.nodes.get(path) != node:
+                self.unannounced.add(path)
+                if node is None:
+                    self.nodes.pop(path, None)
+                else:
+                    self.nodes[path] = node
 
     def _notify(self, paths: Sequence[str]) -> None:
         if paths:

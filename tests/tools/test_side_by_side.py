@@ -320,6 +320,74 @@ def test_without_an_authorizer_acls_are_disabled_as_in_kafka(both: Both) -> None
         assert both.same(ApiKey.DELETE_ACLS, version, deleted, each("filter_results")) == [54]
 
 
+# ---- users ----
+
+
+@pytest.mark.parametrize("names", [None, [], ["alice"], ["bob"], ["bob", "bob", "alice"], ["alice", "alice"]])
+def test_scram_users_are_described_as_by_kafka(both: Both, names: list[str] | None) -> None:
+    """Kafka's storage is formatted with both mechanisms of alice; here the user is added."""
+    changes = [
+        Message(name="alice", mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=b"x" * size)
+        for mechanism, size in ((1, 32), (2, 64))
+    ]
+    with WireClient(both.penstock) as wire:
+        added = Message(deletions=[], upsertions=changes)
+        answer = wire.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, added)
+        assert [one.error_code for one in answer.results] == [0]
+
+    def look(answer: Message) -> Any:
+        users = [
+            (
+                one.user,
+                one.error_code,
+                one.error_message or None,
+                [(info.mechanism, info.iterations) for info in one.credential_infos],
+            )
+            for one in answer.results
+        ]
+        return answer.error_code, answer.error_message or None, sorted(users)
+
+    users = None if names is None else [Message(name=name) for name in names]
+    code, _, described = both.same(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, Message(users=users), look)
+    assert code == 0
+    assert [user for user, *_ in described] == sorted(set(names or ["alice"]))
+
+
+# ---- transactions ----
+
+
+def test_a_marker_gets_the_error_that_kafka_gives(both: Both) -> None:
+    """Unknown partition, unknown topic, older epoch of the producer, older coordinator."""
+
+    def ended(epoch: int, coordinator: int) -> Message:
+        topics = [
+            Message(name="seen", partition_indexes=[0, 7]),
+            Message(name="nothing", partition_indexes=[0]),
+        ]
+        marker = Message(
+            producer_id=4711,
+            producer_epoch=epoch,
+            transaction_result=False,
+            topics=topics,
+            coordinator_epoch=coordinator,
+            transaction_version=0,
+        )
+        return Message(markers=[marker])
+
+    def look(answer: Message) -> dict[tuple[str, int], int]:
+        return {
+            (topic.name, one.partition_index): one.error_code
+            for marker in answer.markers
+            for topic in marker.topics
+            for one in topic.partitions
+        }
+
+    unknown = {("seen", 7): 3, ("nothing", 0): 3}
+    for epoch, coordinator, expected in ((5, 9, 0), (5, 9, 0), (4, 9, 47), (5, 8, 52), (6, 10, 0)):
+        found = both.same(ApiKey.WRITE_TXN_MARKERS, 1, ended(epoch, coordinator), look)
+        assert found == {("seen", 0): expected, **unknown}
+
+
 # ---- share groups ----
 
 

@@ -1,5 +1,5 @@
-"""After each test, every log that it left open is checked (`PartitionLog.check`), and every partition that it
-has made (`Partition.check`)."""
+"""Every log is checked (`PartitionLog.check`) when it is closed, or after the test that left it open, and every
+partition after the test that made it (`Partition.check`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST = 64
 
 @pytest.fixture(autouse=True)
 def _logs_are_sound(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Not with the mark `unchecked_logs`, nor a log that was closed, deleted, reopened, or has failed."""
+    """Not with the mark `unchecked_logs`, nor a log that was deleted, opened a second time, or has failed."""
     if request.node.get_closest_marker("unchecked_logs") is not None:
         yield
         return
@@ -41,7 +41,14 @@ def _logs_are_sound(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
             return
         log.check()
 
+    close = PartitionLog.close
+
+    def closing(log: PartitionLog) -> None:
+        check(log.directory, log)
+        close(log)
+
     monkeypatch.setattr(PartitionLog, "__init__", noted)
+    monkeypatch.setattr(PartitionLog, "close", closing)
     yield
     for directory, log in opened.items():
         check(directory, log)

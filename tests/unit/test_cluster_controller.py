@@ -99,6 +99,54 @@ def test_a_change_that_was_planned_with_an_older_topic_is_planned_anew() -> None
     asyncio.run(run())
 
 
+def read_ahead(one: ClusterController) -> None:
+    """It has read what others have changed, and its image waits until all of that is read."""
+    view = one._followed
+    assert isinstance(view, Stored)
+    view.read_ahead()
+
+
+@pytest.mark.promise(
+    "cluster",
+    "A broker with slightly old metadata handles topics that other brokers just created, deleted or "
+    "created again",
+)
+def test_a_topic_made_again_by_who_has_read_its_end_and_not_seen_it_begins_above_its_epochs() -> None:
+    async def run() -> None:
+        one, other = await two()
+        for name in ("t", "u"):
+            await one.create_topics([TopicSpec(name, 1, 1)])
+        await other.catch_up()
+        epoch = other.image.topics["t"].last_leader_epoch
+        assert (await one.delete_topics([TopicRef("t")]))[0].error is None
+        heard(other, lambda: "t" not in other.image.topics)
+        read_ahead(other)
+        assert not other.image.deleted_epochs
+        assert (await other.create_topics([TopicSpec("t", 1, 1)]))[0].error is None
+        assert other.image.topics["t"].last_leader_epoch > epoch
+
+    asyncio.run(run())
+
+
+@pytest.mark.promise("cluster", "Settings that two brokers change at once are all stored")
+def test_a_setting_that_was_read_and_not_seen_is_not_overwritten_by_another() -> None:
+    async def run() -> None:
+        one, other = await two()
+        await one.create_topics([TopicSpec("t", 1, 1)])
+        await other.catch_up()
+
+        def altered(name: str, value: str) -> list[AlterResource]:
+            return [AlterResource(ResourceType.TOPIC, "t", [ConfigOp(name, value)])]
+
+        assert (await one.incremental_alter_configs(altered("retention.ms", "5000")))[0].error is None
+        read_ahead(other)
+        assert not other.image.topics["t"].configs
+        assert (await other.incremental_alter_configs(altered("segment.bytes", "9000")))[0].error is None
+        assert other.image.topics["t"].configs == {"retention.ms": "5000", "segment.bytes": "9000"}
+
+    asyncio.run(run())
+
+
 def keeps_the_new_topic(change: Callable[[ClusterController], Awaitable[None]]) -> None:
     """`change` is of a broker that has not heard that its topic was deleted and created again. Their nodes
     have the same versions."""
@@ -308,9 +356,10 @@ async def replaced() -> tuple[ClusterController, ElectedController, ClusterContr
     "A restarted broker does not become in sync because of what its leader knew about it before, even if "
     "the controller has not noticed the restart",
 )
+@pytest.mark.parametrize("has_read", [False, True])
 @pytest.mark.parametrize("is_back", [False, True])
 def test_a_broker_that_was_started_again_is_not_let_in_by_a_controller_that_has_not_heard(
-    is_back: bool,
+    is_back: bool, has_read: bool
 ) -> None:
     """It may have lost the end of its log, and is back without having been in sync: it steps back nowhere."""
 
@@ -330,6 +379,8 @@ def test_a_broker_that_was_started_again_is_not_let_in_by_a_controller_that_has_
             await again.load()
             assert await again.return_to_cluster() == 0
             await again.register_broker("host", 9002)
+        if has_read:
+            read_ahead(one)
         assert one.image.brokers[2].epoch == epoch, "the controller has not heard"
 
         def ask(broker_epoch: int) -> Message:

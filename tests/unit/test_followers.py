@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -387,6 +388,41 @@ def test_a_follower_at_a_new_epoch_hears_the_high_watermark_that_it_had_dropped(
         leader.on_its_way = meanwhile
         await until(lambda: mine.log.high_watermark == 4)
         await one.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.promise(
+    "crashes",
+    "An append to a full disk is rejected and loses nothing; when there is space again, appends succeed",
+)
+def test_a_leader_whose_first_append_had_no_room_follows_the_next_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader epoch is noted and has no record: the next leader does not know that epoch, and says at each
+    fetch that the logs diverge, at the end of this one."""
+
+    def full(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def run() -> None:
+        leader, mine = replica(tmp_path, 1, 0, 5), replica(tmp_path, 2, 0, 5)
+        for one in (leader, mine):
+            old = bytearray(build_batch([Record(0, 1000, b"k", b"v")] * 4, leader_epoch=5))
+            one.log.append_as_follower(old, 0, len(old))
+        mine.update(image_of((2, 1), (2, 1), epoch=6))
+        with monkeypatch.context() as patched:
+            patched.setattr(mine.log.fs, "pwrite", full)
+            with pytest.raises(KafkaStorageError):
+                append(mine, 1)
+        for one in (leader, mine):
+            one.update(image_of((1, 2), (1,), epoch=7))
+        append(leader, 3)
+        following = fetcher(Leader({0: leader}), ManualClock())
+        following.add(Followed(mine, TOPIC))
+        await until(lambda: mine.log.log_end_offset == 7)
+        await following.stop()
+        assert mine.log.epochs.entries == leader.log.epochs.entries == [(5, 0), (7, 4)]
 
     asyncio.run(run())
 

@@ -206,6 +206,28 @@ def test_an_epoch_that_a_full_disk_has_refused_begins_with_its_first_record(tmp_
     "crashes",
     "An append to a full disk is rejected and loses nothing; when there is space again, appends succeed",
 )
+def test_a_new_segment_is_read_while_the_disk_is_full(tmp_path: Path) -> None:
+    """Its index is in memory and has no file yet, and none can be made."""
+    fs = FaultyFs()
+    log = make_log(tmp_path, fs=fs, index_interval_bytes=10)
+    for number in range(9):
+        append(log, batch([b"%d" % number]))
+    assert log.active.offsets.count > 0
+    fs.fail("open", "index", errno.ENOSPC, times=-1)
+    log.check()
+    assert contents(log) == [(number, b"%d" % number) for number in range(9)]
+    found = log.offset_for_timestamp(0)
+    assert found is not None and found.offset == 0
+    log.truncate_to(4)
+    log.settle()
+    assert contents(log) == [(number, b"%d" % number) for number in range(4)]
+    log.check()
+
+
+@pytest.mark.promise(
+    "crashes",
+    "An append to a full disk is rejected and loses nothing; when there is space again, appends succeed",
+)
 def test_space_that_comes_back_is_used_again(tmp_path: Path) -> None:
     fs = FaultyFs()
     log = make_log(tmp_path, fs=fs)

@@ -46,6 +46,20 @@ def test_an_old_active_segment_is_rolled_and_then_goes(tmp_path: Path) -> None:
     assert append(log, batch([b"x"])).base_offset == 10
 
 
+@pytest.mark.promise("crashes", "Retention makes room on a full disk")
+def test_on_a_full_disk_all_old_segments_but_the_active_one_go(tmp_path: Path) -> None:
+    """There is no room for the empty segment that follows them."""
+    clock, fs = ManualClock(), FaultyFs()
+    log = filled(tmp_path, clock, fs=fs, retention_ms=100)
+    fs.fail("open", f"{10:020d}.log", errno.ENOSPC, times=2)
+    assert log.apply_retention() == 9
+    assert (log.log_start_offset, log.log_end_offset) == (9, 10)
+    with pytest.raises(OSError, match="space"):
+        log.apply_retention()
+    assert log.apply_retention() == 1
+    assert (log.log_start_offset, log.log_end_offset) == (10, 10)
+
+
 @pytest.mark.promise("log", "Retention works by time, by size, by both or not at all")
 def test_size_keeps_at_least_the_limit(tmp_path: Path) -> None:
     log = filled(tmp_path, ManualClock(), retention_ms=-1, retention_bytes=3 * BATCH + 10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import threading
@@ -19,7 +20,7 @@ from penstock.broker.maintenance import maintenance as maintenance_module
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import TopicSpec
-from penstock.fs import REAL_FS, Fs
+from penstock.fs import REAL_FS, FaultyFs, Fs
 from penstock.log.cleaning.compaction import facts_of, plan_cleaning
 from penstock.log.partition_log import PartitionLog
 from penstock.log.recovery.loading import open_log
@@ -341,6 +342,32 @@ def test_retention_takes_a_few_segments_out_of_use_in_each_turn_of_the_loop(tmp_
             assert (log.log_start_offset, len(log.segments)) == (50, 1)
             assert sum(fs.turns.values()) >= 50
             assert max(fs.turns.values()) <= 8 * 5
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise("crashes", "Retention makes room on a full disk")
+def test_a_log_that_cannot_be_rolled_does_not_keep_retention_from_the_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock, fs = ManualClock(), FaultyFs()
+        strict = {"retention_ms": "1000", "penstock_retention_strict": "true"}
+        async with running(tmp_path, clock, fs, **strict) as broker:
+            await broker.jobs.stop()
+            spec = TopicSpec("u", 1, 1, configs={"retention.ms": "1000"})
+            assert (await broker.controller.create_topics([spec]))[0].error is None
+            await broker.caught_up()
+            logs = [broker.partitions[name, 0].log for name in ("t", "u")]
+            for each in logs:
+                write(each, b"key", b"0")
+                each.roll()
+                write(each, b"key", b"1")
+            clock.advance(HOUR_MS)
+            fs.fail("open", f"t-0/{2:020d}.log", errno.ENOSPC, times=-1)
+            await broker._maintenance.retention()
+            assert [each.log_start_offset for each in logs] == [1, 2]
+            fs.heal()
+            await broker._maintenance.retention()
+            assert [each.log_start_offset for each in logs] == [2, 2]
 
     asyncio.run(main())
 

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import struct
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,8 @@ from penstock.broker.net.context import RequestContext
 from penstock.controller import TopicSpec
 from penstock.controller.requests import TopicRef
 from penstock.fs import FaultyFs
+from penstock.metadata.image import PartitionImage
+from penstock.replication.partition import Partition
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import decode_response
@@ -96,6 +99,43 @@ def test_a_record_for_a_deleted_topic_is_not_written_to_the_one_that_has_its_nam
             assert broker.image.topics["t"].id != deleted
             assert broker.partitions["t", 0].log.log_end_offset == 0
             assert code != 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "cluster", "An image that could not be applied is applied later, and no older one after a part of it"
+)
+def test_a_log_is_not_made_by_an_image_that_is_older_than_its_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        fs = FaultyFs()
+        async with running(tmp_path, fs) as broker:
+            fs.fail("makedirs", "/full-", errno.ENOSPC, times=1)
+            await broker.controller.create_topics([TopicSpec("full", 2, 1)])
+            await broker.caught_up()
+            assert len(broker.topics.unavailable) == 1
+            topic = broker.image.topics["full"]
+            led = tuple(replace(one, leader_epoch=9, partition_epoch=9) for one in topic.partitions)
+            newer = broker.image.with_topics([replace(topic, partitions=led)])
+            with monkeypatch.context() as patched:
+                patched.setattr(broker.coordinators, "on_image", lambda image: 1 / 0)
+                fs.fail("makedirs", "/full-", errno.ENOSPC, times=1)
+                broker.topics.changed(broker.image, newer)
+                with pytest.raises(ZeroDivisionError):
+                    await broker.topics.caught_up()
+            broker.topics.image = broker.image.with_topics([topic])  # as where it fails before the last step
+            epochs: list[int] = []
+            update = Partition.update
+
+            def noted(one: Partition, image: PartitionImage) -> None:
+                epochs.append(image.leader_epoch)
+                update(one, image)
+
+            monkeypatch.setattr(Partition, "update", noted)
+            await broker.topics.retry_unavailable()
+            assert set(epochs) <= {9}
 
     asyncio.run(main())
 

@@ -143,7 +143,8 @@ class Topics:
 
     async def retry_unavailable(self) -> None:
         """Retry to create the logs that could not be created, for example because the disk was full."""
-        if self.unavailable and self._applying is None:
+        # After an image that could not be applied, `image` is older than some partitions.
+        if self.unavailable and self._applying is None and self._wanted is None:
             self._applying = self._broker.loop.create_task(self._make_unavailable())
             await self.caught_up()
 

@@ -70,9 +70,11 @@ class _Result(Protocol):
 
 
 class FollowedStore(MetadataStore, Protocol):
-    """A store that other brokers change too. `nodes` is its content, as far as this process has read it."""
+    """A store that other brokers change too. `nodes` is its content, as far as this process has read it; of
+    those in `unannounced`, watchers do not know yet."""
 
     nodes: dict[str, Versioned]
+    unannounced: set[str]
 
     async def catch_up(self) -> None:
         """Waits until `nodes` has every change that was made before the call."""
@@ -80,21 +82,23 @@ class FollowedStore(MetadataStore, Protocol):
 
 
 class _Versions(Mapping[str, int]):
-    """The node versions that the image is based on. A topic whose nodes are only partly read has none:
-    otherwise a change that was planned with the old image would be stored with the newest version."""
+    """The node versions that the image is based on. BadVersion for a node that was read and is not in the
+    image yet: otherwise a change that was planned with the old image would be stored with the newest
+    version."""
 
-    def __init__(self, nodes: Mapping[str, Versioned], reader: ImageReader) -> None:
-        self._nodes = nodes
+    def __init__(self, store: FollowedStore, reader: ImageReader) -> None:
+        self._nodes: Mapping[str, Versioned] = store.nodes
+        self._unannounced = store.unannounced
         self._reader = reader
 
     def __getitem__(self, path: str) -> int:
-        if self._reader.is_behind(path):
-            raise BadVersion(path)
-        if path not in self._nodes:
+        if path not in self:
             raise NoNode(path)  # deleted, but still in the image
         return self._nodes[path][1]
 
     def __contains__(self, path: object) -> bool:
+        if isinstance(path, str) and (path in self._unannounced or self._reader.is_behind(path)):
+            raise BadVersion(path)
         return path in self._nodes
 
     @overload
@@ -102,7 +106,7 @@ class _Versions(Mapping[str, int]):
     @overload
     def get(self, path: str, default: int | T, /) -> int | T: ...
     def get(self, path: str, default: object = None, /) -> object:
-        return self[path] if path in self._nodes else default
+        return self._nodes[path][1] if path in self else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
@@ -123,7 +127,7 @@ class ClusterController(Controller):
         super().__init__(store, broker_id, clock, config, new_id)
         self._followed = store
         self._reader = ImageReader()
-        self._mirrored = _Versions(store.nodes, self._reader)
+        self._mirrored = _Versions(store, self._reader)
         self.broker_epoch = -1
 
     @property

@@ -81,6 +81,10 @@ class EntryFile:
             self.sealed = True
 
     def _borrow(self) -> int:
+        """A descriptor to read with; -1 if all entries are in memory. A read creates no file: on a full disk
+        there might be no room for it."""
+        if not self._flushed:
+            return self._fd
         if self.sealed:
             return self._fs.open(self.path, os.O_RDONLY)
         return self._descriptor()
@@ -145,7 +149,8 @@ class EntryFile:
         with self._lock:
             self._tail.clear()
             self._flushed = 0
-            self._fs.ftruncate(self._descriptor(), 0)
+            if self._fd >= 0 or self._fs.exists(self.path):
+                self._fs.ftruncate(self._descriptor(), 0)
 
     def sync(self) -> None:
         sync_path(self.path, self._fs)

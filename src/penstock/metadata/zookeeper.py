@@ -138,6 +138,7 @@ class ZooKeeperStore:
         )
         self._mirror = Mirror(self._client, self._ask)
         self.nodes = self._mirror.nodes
+        self.unannounced = self._mirror.unannounced
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_session: list[SessionCallback] = []
         self._walking: asyncio.Task[None] | None = None

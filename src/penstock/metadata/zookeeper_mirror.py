@@ -39,7 +39,7 @@ class Mirror:
         self._watches: list[tuple[str, WatchCallback]] = []
         self._walk = 0  # the number of the latest walk; watches of earlier ones are ignored
         self._watched: tuple[int, set[str]] = (0, set())  # a walk, and the paths that have a watch in it
-        self._unannounced: set[str] = set()  # changed in `nodes`, but not yet announced to watchers
+        self.unannounced: set[str] = set()  # changed in `nodes`, but not yet announced to watchers
         self._fired: set[str] = set()  # directories and nodes whose watch has fired in this walk
         self._created: dict[str, int] = {}  # the transaction that created a node, if known
         self._topics_listed = -1  # the version of the topic list that was read last
@@ -171,13 +171,14 @@ class Mirror:
                 paths.add(TOPICS)
             if not paths:
                 break
-        changed, self._unannounced = self._unannounced, set()
-        self.notify(list(changed))
+        changed = list(self.unannounced)
+        self.unannounced.clear()
+        self.notify(changed)
 
     def _of_former_topics(self) -> set[str]:
         """Nodes that are older than their topic: the topic was recreated since they were read, and their
         events have not arrived yet."""
-        topics = {path: self._created.get(path, -1) for path in self._unannounced if is_topic_path(path)}
+        topics = {path: self._created.get(path, -1) for path in self.unannounced if is_topic_path(path)}
         if not topics:
             return set()
         return {
@@ -224,7 +225,7 @@ class Mirror:
         """Sets the content of a node; `_read_paths` announces it."""
         if self.nodes.get(path) != node:
             self.wrote(path, node)
-            self._unannounced.add(path)
+            self.unannounced.add(path)
         if node is not None:
             self._created[path] = created
 

@@ -396,7 +396,9 @@ class LeaderFetcher:
 
     async def _truncate(self, one: Followed, offset: int) -> None:
         end = one.partition.log.log_end_offset
-        if offset < end:
+        if offset >= end:  # at most a leader epoch without records is in the way
+            await one.following.truncate_to(offset)
+        else:
             log.warning(
                 "truncating %s-%d from offset %d to %d to follow leader %d",
                 *one.partition.key,

@@ -26,7 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", default=None, help="only these kinds, comma-separated, none if empty")
     parser.add_argument("--load", default=None, help=f"only these, comma-separated: {', '.join(LOAD)}")
     parser.add_argument(
-        "--check-every", type=int, default=CHECK_EVERY, help="steps between checks of all partitions"
+        "--check-every",
+        type=int,
+        default=CHECK_EVERY,
+        help="steps between checks of what has not changed",
     )
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--verbose", action="store_true", help="show what happens")

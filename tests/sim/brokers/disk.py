@@ -37,7 +37,7 @@ class SimFs(Fs):
         self._open: dict[int, None] = {}
         self._logs: set[int] = set()  # descriptors of segments
         self.failing_syncs = 0  # so many of the next ones fail, of segments
-        self.is_full = False
+        self.is_full = before is not None and before.is_full
 
     @staticmethod
     def _alive() -> None:

@@ -1,5 +1,5 @@
 """What goes wrong, by the seed: kills, losses of power, stops, cuts, parts of the network apart,
-ZooKeeper away, slow disks, clocks that jump, clients that die; by name also full disks.
+ZooKeeper away, slow and full disks, clocks that jump, clients that die.
 
 What was acknowledged survives the loss of all but one in-sync replica, however they die. A broker that
 lost power may lack what it had acknowledged, and stays in sync for the controller until it is back or its
@@ -45,14 +45,14 @@ class Faults:
             (self._doom, 1),
             (self._slow_disk, 2),
             (self._fail_sync, 1),
+            (self._fill_disk, 1),
             (self._new_chain, 2),
             (self._jump, 1),
         ]
         # Each seed has its own mixture, so that some meet only few kinds of faults, often.
         self.kinds = [(kind, weight * self.rng.choice((0, 0.3, 1, 3))) for kind, weight in every]
         if chosen is not None:
-            kinds = [self._fill_disk, *(kind for kind, _ in every)]
-            known = {kind.__name__.removeprefix("_"): kind for kind in kinds}
+            known = {kind.__name__.removeprefix("_"): kind for kind, _ in every}
             self.kinds = [(known[name], 1.0) for name in chosen]
         self.apart = {node.id: 0.0 for node in world.nodes}  # until when
         self.last_until = 0.0  # what has begun and is not to be healed before
@@ -324,11 +324,11 @@ class Faults:
             return
         seconds = self.rng.random() * self.rng.choice((0.1, 1, 4))
         self.world.note(f"{node.name}: the disk is full for {seconds:.2f} s")
-        process, fs = node.process, node.fs
-        fs.is_full = True
+        process = node.process
+        node.fs.is_full = True
 
         def empty() -> None:
-            fs.is_full = False
+            node.fs.is_full = False
             if node.process is process and any(one.log.failed is not None for one in node.partitions()):
                 if not self._may_fail(node):
                     self.loop.call_later(1, empty)

@@ -117,6 +117,8 @@ class History:
         self.earliest: dict[Key, int] = defaultdict(int)
         self.earliest_wanted: dict[Key, int] = defaultdict(int)
         self.compacted: set[Key] = set()
+        # Before this offset a replica may have missed a deletion that the others no longer have.
+        self.missed_deletions: dict[Key, float] = defaultdict(float)
         self.seen_compacted: set[bytes] = set()  # what read_committed readers of those were shown
         self.counts: Counter[str] = Counter()
 
@@ -229,7 +231,8 @@ class History:
 
     def judge_ledger(self, key: Key, newest: dict[bytes, int], shown: dict[int, bytes]) -> None:
         """What is shown of a ledger has the newest value of each record key, or a newer one. Where that is a
-        deletion, which compaction removes later, there may be none, but no older one."""
+        deletion, which compaction removes later, there may be none, but no older one, unless a replica was
+        away for longer than deletions are kept."""
         last: dict[bytes, int] = {}
         for offset, value in shown.items():
             last[key_of(value)] = max(offset, last.get(key_of(value), -1))
@@ -243,8 +246,10 @@ class History:
                     name = key_of(value)
                     deleted[name] = max(inf if place is None else place, deleted.get(name, -1))
         for name, offset in newest.items():
-            found = last.get(name)
-            if (deleted.get(name, -1) if found is None else found) < offset:
+            found, gone = last.get(name), deleted.get(name, -1)
+            if found is not None and found < offset <= gone < self.missed_deletions[key]:
+                continue
+            if (gone if found is None else found) < offset:
                 self.violation(f"{key}: of {name!r} {offset} was committed, the last one is {found}")
 
     def _judge_transactions(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _CALLBACK_SECONDS = 0.00002
 _MOST_STEPS = 2_000_000
-CHECK_EVERY = 10
+CHECK_EVERY = 100
 
 
 class Killed(BaseException):
@@ -199,7 +199,8 @@ class SimLoop(base_events.BaseEventLoop):
         self._lanes: dict[object, deque[Job]] = {}
         self.workers: list[_Worker] = []  # that are idle
         self.over = False
-        self.check: Callable[[], None] = lambda: None  # called between steps, after so many of them
+        self.check_touched: Callable[[], None] = lambda: None  # called after each step
+        self.check: Callable[[], None] = lambda: None  # called after so many of them
         self.check_every = CHECK_EVERY
         self.set_exception_handler(self._failed)
 
@@ -274,6 +275,7 @@ class SimLoop(base_events.BaseEventLoop):
         if self.steps > _MOST_STEPS:
             raise Stuck(f"no end after {self.steps} steps")
         handle_to_run._run()  # type: ignore[attr-defined]
+        self.check_touched()
         if self.steps % self.check_every == 0:
             self.check()
 

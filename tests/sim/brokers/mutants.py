@@ -33,6 +33,7 @@ from penstock.log.files import LogFile
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
 from penstock.log.producer_state import ProducerStateManager
+from penstock.log.segment import Segment
 from penstock.metadata.store import StoreUnavailable
 from penstock.metadata.zookeeper_mirror import Mirror
 from penstock.replication.delayed import DelayedOperation, DelayedOperations
@@ -168,13 +169,23 @@ def _unread_high_watermarks() -> list[Patch]:
 
 def _reopened_by_name() -> list[Patch]:
     """A file that was closed is opened again by its name, whatever has that name now."""
-    opened = LogFile.open
+    opened, mark_deleted = LogFile.open, Segment.mark_deleted
 
     def by_name(self: LogFile) -> Any:
         self._identity = None
         return opened(self)
 
-    return [(LogFile, "open", by_name), (LogFile, "retire", LogFile.unseal)]
+    def marked(self: Segment) -> list[str]:
+        name = self.file.path
+        renamed = mark_deleted(self)
+        self.file.path = name
+        return renamed
+
+    return [
+        (LogFile, "open", by_name),
+        (LogFile, "retire", LogFile.unseal),
+        (Segment, "mark_deleted", marked),
+    ]
 
 
 def _blind_swap() -> list[Patch]:
@@ -328,6 +339,20 @@ def _aborted_for_ever() -> list[Patch]:
     return [(cleaner._Cleaner, "build_map", blind)]
 
 
+def _fleeting() -> list[Patch]:
+    """For one step the high watermark is above the log's end: what no client sees, and each step is judged."""
+    append = Partition.append
+
+    def hasty(self: Partition, *args: Any, **more: Any) -> Any:
+        info = append(self, *args, **more)
+        log, known = self.log, self.log.high_watermark
+        log.high_watermark = log.log_end_offset + 1
+        asyncio.get_running_loop().call_soon(setattr, log, "high_watermark", known)
+        return info
+
+    return [(Partition, "append", hasty)]
+
+
 class Mutant(NamedTuple):
     patches: Callable[[], list[Patch]]
     schedule: Schedule  # where it is found soonest; with all of the load and faults it takes longer
@@ -351,9 +376,9 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_answers_of_others, "plain committer", "exile"),
         _mutant(_unknown_ends, "plain", "doom kill"),
         _mutant(_unread_high_watermarks, "plain", "kill"),
-        _mutant(_reopened_by_name, "keyed", "kill stop"),
-        _mutant(_blind_swap, "keyed", "exile doom"),
-        _mutant(_recovery_point_above_the_end, "plain", "doom slow_disk"),
+        _mutant(_reopened_by_name, "keyed", "slow_disk"),
+        _mutant(_blind_swap, "unclean", "slow_disk kill exile"),
+        _mutant(_recovery_point_above_the_end, "plain", "exile doom slow_disk", synced=True),
         _mutant(_cuts_what_it_leads, "plain trim", "kill shut_down"),
         _mutant(_absent_is_deleted, "new", "kill slow_zookeeper"),
         _mutant(_unsynced_followers, "plain", "lose_power shut_down kill", synced=True),
@@ -365,6 +390,7 @@ MUTANTS: dict[str, Mutant] = {
         _mutant(_no_deadlines, "plain committer", "exile stop no_zookeeper"),
         _mutant(_deleted_before_made, "trim short", "fill_disk"),
         _mutant(_aborted_for_ever, "ledger", ""),
+        _mutant(_fleeting, "plain", ""),
     )
 }
 

@@ -17,7 +17,7 @@ from penstock.errors import KafkaStorageError, PenstockError
 from penstock.log.files import OpenFiles
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
 from penstock.replication.partition import Partition
-from tests.sim.brokers.disk import SimFs
+from tests.sim.brokers.disk import NoRoom, SimFs
 from tests.sim.brokers.loop import Process, SimLoop, in_process
 from tests.sim.brokers.network import Network, SimServer, SimWriter
 from tests.sim.brokers.zookeeper import Ensemble, SimKazoo
@@ -112,6 +112,7 @@ class Node:
         self.id = node_id
         self.name = f"broker-{node_id}"
         self.note: Callable[[str], None] = lambda text: None
+        self.lost_its_power: Callable[[], None] = lambda: None
         self._settings = {
             **SETTINGS,
             "node.id": str(node_id),
@@ -147,7 +148,12 @@ class Node:
             try:
                 await broker.start()
                 break
-            except KafkaStorageError as error:
+            except (KafkaStorageError, NoRoom) as error:
+                if self.fs.is_full:
+                    self.note(f"{self.name} could not start, its disk is full: {error}")
+                    await asyncio.sleep(1)
+                    broker.__init__(broker.config, self.clock, self.fs)  # type: ignore[misc]
+                    continue
                 # It waits for ZooKeeper.
                 self.loop.failures.append(f"{self.name} gave up its start: {error!r}")
                 raise
@@ -175,7 +181,9 @@ class Node:
         broker._locks.release()
         self.fs.killed()
         lost = self.fs.lose_power() if power else 0
-        self.lost_power = self.lost_power or power
+        if power:
+            self.lost_power = True
+            self.lost_its_power()
         self.note(f"{self.name} is killed" + (f", {lost} bytes were not on disk" if power else ""))
         self.dead += [process, broker]
         self.process = self.broker = None

@@ -1,12 +1,13 @@
 """Judges of single steps inside the brokers: what no client can see, or only by much luck.
 
-While `watched` is open, logs are checked with their files right after what changes their segments, a high
-watermark may move only where enough replicas are in sync, and each answer of a coordinator comes in time.
+While `watched` is open, logs are checked with their files right after what changes their segments, what a
+step has changed is checked after it, a high watermark may move only where enough replicas are in sync, and
+each answer of a coordinator comes in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -56,10 +57,51 @@ class Deadlines:
         self._due = left
 
 
+class Touched:
+    """The partitions and logs that have changed since they were last taken, with the process that did it."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Process, PartitionLog], None] = {}
+
+    def take(self) -> Iterable[tuple[Process, PartitionLog]]:
+        if not self._found:
+            return ()  # as after most steps
+        found, self._found = self._found, {}
+        return found
+
+    def add(self, log: PartitionLog) -> None:
+        self._found[PROCESS.get(), log] = None
+
+    def patches(self) -> Iterator[Any]:
+        """Whatever sets an attribute of a log or a partition; and what changes only what they refer to."""
+
+        def of_log(log: PartitionLog, name: str, value: object) -> None:
+            object.__setattr__(log, name, value)
+            self.add(log)
+
+        def of_partition(one: Partition, name: str, value: object) -> None:
+            object.__setattr__(one, name, value)
+            log = getattr(one, "log", None)
+            if log is not None:
+                self.add(log)
+
+        def noting(change: Callable[..., Any]) -> Callable[..., Any]:
+            def changing(one: Partition, *args: Any, **more: Any) -> Any:
+                self.add(one.log)
+                return change(one, *args, **more)
+
+            return changing
+
+        yield patch.object(PartitionLog, "__setattr__", of_log)
+        yield patch.object(Partition, "__setattr__", of_partition)
+        for name in ("follower_fetched", "follower_rested"):
+            yield patch.object(Partition, name, noting(getattr(Partition, name)))
+
+
 def _checked(loop: SimLoop, change: Callable[..., Any]) -> Callable[..., Any]:
     def changing(log: PartitionLog, *args: Any, **more: Any) -> Any:
         result = change(log, *args, **more)
-        if log.failed is None and not getattr(log.fs, "is_full", False):
+        if log.failed is None:
             try:
                 log.check()
             except InvariantViolated as error:
@@ -84,10 +126,18 @@ def _moving(loop: SimLoop, move: Callable[..., Any]) -> Callable[..., Any]:
     return moving
 
 
+class Watch(NamedTuple):
+    deadlines: Deadlines
+    touched: Touched
+
+
 @contextmanager
-def watched(loop: SimLoop) -> Iterator[Deadlines]:
-    """All topics of the simulation have three replicas, so that `min.insync.replicas` is what counts."""
-    deadlines = Deadlines(loop)
+def watched(loop: SimLoop, cleaned: Callable[[PartitionLog], None]) -> Iterator[Watch]:
+    """All topics of the simulation have three replicas, so that `min.insync.replicas` is what counts.
+
+    `cleaned` is called when compaction has changed a log.
+    """
+    deadlines, touched = Deadlines(loop), Touched()
     put = Answers.put
 
     def putting(self: Answers, outcome: Outcome, offset: int, timeout_ms: int) -> None:
@@ -98,7 +148,16 @@ def watched(loop: SimLoop) -> Iterator[Deadlines]:
     with ExitStack() as stack:
         for name in ("truncate_to", "finish_swap", "_drop_segments"):
             stack.enter_context(patch.object(PartitionLog, name, _checked(loop, getattr(PartitionLog, name))))
+        swap = PartitionLog.finish_swap
+
+        def swapping(log: PartitionLog, *args: Any) -> None:
+            swap(log, *args)
+            cleaned(log)
+
+        stack.enter_context(patch.object(PartitionLog, "finish_swap", swapping))
         for name in ("append", "_advance"):
             stack.enter_context(patch.object(Partition, name, _moving(loop, getattr(Partition, name))))
         stack.enter_context(patch.object(Answers, "put", putting))
-        yield deadlines
+        for one in touched.patches():
+            stack.enter_context(one)
+        yield Watch(deadlines, touched)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.cluster.alter_partition import InSyncReplicas
@@ -319,9 +319,11 @@ class Membership:
                 results.append(result)
             topics.append(Message(topic_id=asked.topic_id, partitions=results))
         joining = {one for change, _ in changes for one in change.new.isr if one not in change.old.isr}
-        checks = self.controller.still_registered(
-            joining
-        )  # compared with `image`, from before the first await
+        try:
+            checks = self.controller.still_registered(joining)  # as in `image`: nothing was awaited
+        except BadVersion:  # a broker has registered again, which is not in the image yet
+            _refuse(changes)
+            changes = []
         for start in range(0, len(changes), CHUNK):
             chunk = changes[start : start + CHUNK]
             try:
@@ -329,9 +331,7 @@ class Membership:
             except (BadVersion, NoNode) as conflict:
                 if layout.is_id_path(conflict.path):
                     await self.controller.replan(conflict)
-                # A partition or a broker has changed meanwhile: the leaders retry with the new image.
-                for _, result in chunk:
-                    result.__dict__["error_code"] = InvalidUpdateVersion.code
+                _refuse(chunk)
             except StoreUnavailable as error:
                 raise NotController(str(error)) from error
         return Message(throttle_time_ms=0, error_code=0, topics=topics)
@@ -385,6 +385,12 @@ class Membership:
         self._renewing = None
         if not task.cancelled() and task.exception() is not None:
             log.error("this broker lost its registration", exc_info=task.exception())
+
+
+def _refuse(changes: Iterable[tuple[PartitionChange, Message]]) -> None:
+    """A partition or a broker has changed meanwhile: the leaders retry with the new image."""
+    for _, result in changes:
+        result.__dict__["error_code"] = InvalidUpdateVersion.code
 
 
 def _isr_of(one: Message) -> dict[int, int]:

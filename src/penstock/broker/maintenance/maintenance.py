@@ -185,8 +185,11 @@ class Maintenance:
                         one.topic, one.partition, removed, one.log_start_offset, before,
                     )  # fmt: skip
             if one.config.retention_strict:
-                await self._strict_retention(one)
-                await broker.with_logs(one.delayed_deletes.purge)
+                try:
+                    await self._strict_retention(one)
+                    await broker.with_logs(one.delayed_deletes.purge)
+                except (OSError, KafkaStorageError) as error:
+                    log.error("strict retention of %s-%d failed: %s", one.topic, one.partition, error)
         if moved:
             await broker.with_logs(broker.logs.checkpoint_log_starts)
         if not self._rewriting.locked():
