@@ -15,6 +15,7 @@ from penstock.config.types import ConfigDef, ConfigType, Validator
 from penstock.connect.errors import ConnectError
 
 __all__ = [
+    "REPLACE_NULL",
     "REQUIRED",
     "BadConfig",
     "ConfigType",
@@ -105,6 +106,16 @@ class Field:
         return ConfigDef(self.name, self.type, None, "").format(
             tuple(self.default) if isinstance(self.default, list) else self.default
         )
+
+
+REPLACE_NULL = Field(
+    "replace.null.with.default",
+    ConfigType.BOOLEAN,
+    True,
+    "Whether to replace fields that have a default value and that are null to the default value. When set to "
+    "true, the default value is used, otherwise null is used.",
+)
+"""Of JSON converters and of transforms that copy fields (KIP-581, KIP-1040)."""
 
 
 def parse(fields: Iterable[Field], given: Mapping[str, str | None]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from penstock.connect.converters.base import Converter
 from penstock.connect.converters.logical import from_number, to_number
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import DECIMAL, Schema, SchemaField, Type, check
-from penstock.connect.settings import ConfigType, Field
+from penstock.connect.settings import REPLACE_NULL, ConfigType, Field
 
 Read = TypeVar("Read")
 # What stands for a decimal as a number until the text of the record is made: the encoder knows no exact ones.
@@ -44,11 +44,13 @@ class JsonConverter(Converter):
             doc="How decimals are written: BASE64 or NUMERIC.",
             validator=OneOf("BASE64", "NUMERIC", "base64", "numeric"),
         ),
+        REPLACE_NULL,
     )
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
         super().__init__(config, is_key=is_key)
         self._with_schemas: bool = self.settings["schemas.enable"]
+        self._replace_null: bool = self.settings[REPLACE_NULL.name]
         self._numeric = self.settings["decimal.format"].upper() == "NUMERIC"
         self._written: dict[Schema, str] = {}
         self._read: dict[str, Schema | None] = {}
@@ -106,9 +108,13 @@ class JsonConverter(Converter):
 
     def json_of(self, schema: Schema, value: Any) -> Any:
         if value is None:
-            if schema.default is not None:
+            if schema.default is not None and self._replace_null:
                 return self.json_of(schema, schema.default)
-            return None
+            if schema.optional:
+                return None
+            raise DataError(
+                f"Conversion error: null value for a required {schema.type.value} that has no default value"
+            )
         kind = schema.type
         if schema.name is not None:
             if schema.name == DECIMAL and self._numeric:
@@ -135,7 +141,7 @@ class JsonConverter(Converter):
 
     def value_of(self, schema: Schema, value: Any) -> Any:
         if value is None:
-            if schema.default is not None:
+            if schema.default is not None and self._replace_null:
                 return schema.default
             if schema.optional:
                 return None

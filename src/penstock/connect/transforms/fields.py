@@ -19,13 +19,14 @@ from penstock.connect.schemas import (
     Type,
     struct_schema,
 )
-from penstock.connect.settings import ConfigType, Field, Importance
+from penstock.connect.settings import REPLACE_NULL, ConfigType, Field, Importance
 from penstock.connect.transforms.base import (
     PartTransform,
     Record,
     Transform,
     fields_of,
     need_struct,
+    with_defaults,
     with_fields,
 )
 
@@ -49,6 +50,7 @@ class InsertField(PartTransform):
         _text("timestamp.field", "Field name for the record's timestamp."),
         _text("static.field", "Field name for the fixed text."),
         _text("static.value", "The fixed text."),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -61,7 +63,7 @@ class InsertField(PartTransform):
             raise ValueError("No field insertion configured")
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
-        value = dict(need_struct(value, "field insertion"))
+        value = self.struct(schema, value, "field insertion")
         fields = None if schema is None else fields_of(schema)
         for kind, name, optional in self._wanted:
             found, found_schema = self._find(kind, record, schema is not None)
@@ -96,6 +98,7 @@ class ReplaceField(PartTransform):
         Field("exclude", ConfigType.LIST, (), "Fields to leave out."),
         Field("include", ConfigType.LIST, (), "The only fields to keep."),
         Field("renames", ConfigType.LIST, (), "Pairs old:new."),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -111,7 +114,7 @@ class ReplaceField(PartTransform):
         return name not in self.settings["exclude"] and (not include or name in include)
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
-        value = need_struct(value, "field replacement")
+        value = self.struct(schema, value, "field replacement")
         changed = {self._renames.get(k, k): v for k, v in value.items() if self._kept(k)}
         if schema is None:
             return None, changed
@@ -125,10 +128,11 @@ class MaskField(PartTransform):
     fields = (
         Field("fields", ConfigType.LIST, doc="The fields to mask.", importance=Importance.HIGH),
         _text("replacement", "What numbers and strings are replaced by."),
+        REPLACE_NULL,
     )
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
-        value = dict(need_struct(value, "mask fields"))
+        value = self.struct(schema, value, "mask fields")
         for name in self.settings["fields"]:
             if value.get(name) is not None:
                 value[name] = self._masked(value[name])
@@ -162,13 +166,14 @@ class ExtractField(PartTransform):
     fields = (
         Field("field", doc="The field to extract.", importance=Importance.MEDIUM),
         Field("field.syntax.version", ConfigType.STRING, "V1", "V1, or V2 for paths with dots."),
+        REPLACE_NULL,
     )
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
         name = self.settings["field"]
         path = name.split(".") if self.settings["field.syntax.version"] == "V2" else [name]
         for step in path:
-            value = need_struct(value, "field extraction") if value is not None else None
+            value = None if value is None else self.struct(schema, value, "field extraction")
             if schema is not None:
                 schema = schema.field(step)
                 if schema is None:
@@ -245,6 +250,7 @@ class Cast(PartTransform):
 
     fields = (
         Field("spec", ConfigType.LIST, doc="Pairs field:type, or one type.", importance=Importance.HIGH),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -264,7 +270,7 @@ class Cast(PartTransform):
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
         if self._whole:
             return self._schema(schema, self._whole), cast(value, self._whole)
-        value = dict(need_struct(value, "cast"))
+        value = self.struct(schema, value, "cast")
         for name, kind in self._by_field.items():
             if value.get(name) is not None:
                 value[name] = cast(value[name], kind)
@@ -320,11 +326,12 @@ class ValueToKey(Transform):
 
     fields = (
         Field("fields", ConfigType.LIST, doc="The fields of the new key.", importance=Importance.HIGH),
-        Field("replace.null.with.default", ConfigType.BOOLEAN, True, "Whether a null becomes the default."),
+        REPLACE_NULL,
     )
 
     def apply(self, record: Record) -> Record | None:
         value = need_struct(record.value, "copying fields from value to key")
+        value = with_defaults(record.value_schema, value, self.settings[REPLACE_NULL.name])
         names = self.settings["fields"]
         key = {name: value.get(name) for name in names}
         if record.value_schema is None:

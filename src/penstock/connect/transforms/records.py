@@ -18,14 +18,13 @@ from penstock.connect.schemas import (
     Schema,
     Type,
 )
-from penstock.connect.settings import ConfigType, Field, Importance
+from penstock.connect.settings import REPLACE_NULL, ConfigType, Field, Importance
 from penstock.connect.transforms.base import (
     PartTransform,
     Predicate,
     Record,
     Transform,
     fields_of,
-    need_struct,
     with_fields,
 )
 from penstock.connect.transforms.java_dates import format_date, parse_date
@@ -45,6 +44,7 @@ class HeaderFrom(PartTransform):
             validator=OneOf("move", "copy"),
             importance=Importance.HIGH,
         ),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -55,11 +55,12 @@ class HeaderFrom(PartTransform):
         schema, value = self.get(record)
         if value is None:
             return record
-        value = dict(need_struct(value, "header copying"))
+        read = self.struct(schema, value, "header copying")
+        value = read if self.settings["operation"] == "move" else dict(value)
         fields = None if schema is None else fields_of(schema)
         headers = list(record.headers)
         for name, header in zip(self.settings["fields"], self.settings["headers"], strict=True):
-            headers.append(Header(header, value.get(name), None if fields is None else fields.get(name)))
+            headers.append(Header(header, read.get(name), None if fields is None else fields.get(name)))
             if self.settings["operation"] == "move":
                 value.pop(name, None)
                 if fields is not None:
@@ -144,6 +145,7 @@ class TimestampConverter(PartTransform):
             doc="Of Unix time.",
             validator=OneOf("seconds", "milliseconds", "microseconds", "nanoseconds"),
         ),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -156,7 +158,7 @@ class TimestampConverter(PartTransform):
         name = self.settings["field"]
         if not name:
             return self._schema(schema), self._convert(value)
-        value = dict(need_struct(value, "converting timestamp formats"))
+        value = self.struct(schema, value, "converting timestamp formats")
         value[name] = self._convert(value.get(name))
         if schema is None:
             return None, value
