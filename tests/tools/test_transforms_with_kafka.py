@@ -96,9 +96,7 @@ def ours(asked: Mapping[str, Any]) -> dict[str, Any]:
     data = [None if asked[part] is None else asked[part].encode() for part in ("key", "value")]
     try:
         (key_schema, key), (value_schema, value) = (source.from_bytes("t", each) for each in data)
-        record: Any = SinkRecord(
-            "t", 3, 7, value, key, value_schema, key_schema, timestamp=AT
-        )
+        record: Any = SinkRecord("t", 3, 7, value, key, value_schema, key_schema, timestamp=AT)
         if asked["type"]:
             record = transform_class(TRANSFORMS + asked["type"])(asked["config"]).apply(record)
         if record is None:

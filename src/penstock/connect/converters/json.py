@@ -9,15 +9,15 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from penstock.config.types import OneOf
 from penstock.connect.converters.base import Converter
 from penstock.connect.converters.logical import from_number, to_number
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import DECIMAL, Schema, SchemaField, Type, check
-from penstock.connect.settings import REPLACE_NULL, ConfigType, Field
+from penstock.connect.settings import REPLACE_NULL, AnyCase, ConfigType, Field, Importance
 
 Read = TypeVar("Read")
 # What stands for a decimal as a number until the text of the record is made: the encoder knows no exact ones.
@@ -36,15 +36,38 @@ class JsonConverter(Converter):
             ConfigType.BOOLEAN,
             True,
             "Include schemas within each of the serialized values and keys.",
+            importance=Importance.HIGH,
+            group="Schemas",
+            display_name="Enable Schemas",
+            width="MEDIUM",
         ),
-        Field("schemas.cache.size", ConfigType.INT, 1000, "The most schemas that are kept."),
+        Field(
+            "schemas.cache.size",
+            ConfigType.INT,
+            1000,
+            "The maximum number of schemas that can be cached in this converter instance.",
+            importance=Importance.HIGH,
+            group="Schemas",
+            display_name="Schema Cache Size",
+            width="MEDIUM",
+        ),
         Field(
             "decimal.format",
             default="BASE64",
             doc="How decimals are written: BASE64 or NUMERIC.",
-            validator=OneOf("BASE64", "NUMERIC", "base64", "numeric"),
+            validator=AnyCase("BASE64", "NUMERIC"),
+            importance=Importance.LOW,
+            group="Serialization",
+            display_name="Decimal Format",
+            width="MEDIUM",
         ),
-        REPLACE_NULL,
+        replace(
+            REPLACE_NULL,
+            importance=Importance.LOW,
+            group="Serialization",
+            display_name="Replace null with default",
+            width="MEDIUM",
+        ),
     )
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:

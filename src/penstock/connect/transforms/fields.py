@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
+from dataclasses import replace
 from typing import Any
 
 from penstock.connect.api import SinkRecord
@@ -19,7 +20,7 @@ from penstock.connect.schemas import (
     Type,
     struct_schema,
 )
-from penstock.connect.settings import REPLACE_NULL, ConfigType, Field, Importance
+from penstock.connect.settings import REPLACE_NULL, BadConfig, ConfigType, Field, Importance
 from penstock.connect.transforms.base import (
     PartTransform,
     Record,
@@ -61,6 +62,8 @@ class InsertField(PartTransform):
                 self._wanted.append((kind, name.rstrip("!?"), not name.endswith("!")))
         if not self._wanted:
             raise ValueError("No field insertion configured")
+        if self.settings["static.field"] and self.settings["static.value"] is None:
+            raise BadConfig({"static.value": ["No value specified for static.value: static.field needs it"]})
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
         value = self.struct(schema, value, "field insertion")
@@ -127,7 +130,12 @@ class MaskField(PartTransform):
 
     fields = (
         Field("fields", ConfigType.LIST, doc="The fields to mask.", importance=Importance.HIGH),
-        _text("replacement", "What numbers and strings are replaced by."),
+        Field(
+            "replacement",
+            default=None,
+            doc="What numbers and strings are replaced by.",
+            importance=Importance.LOW,
+        ),
         REPLACE_NULL,
     )
 
@@ -165,7 +173,12 @@ class ExtractField(PartTransform):
 
     fields = (
         Field("field", doc="The field to extract.", importance=Importance.MEDIUM),
-        Field("field.syntax.version", ConfigType.STRING, "V1", "V1, or V2 for paths with dots."),
+        Field(
+            "field.syntax.version",
+            default="V1",
+            doc="V1, or V2 for paths with dots.",
+            importance=Importance.HIGH,
+        ),
         REPLACE_NULL,
     )
 
@@ -259,7 +272,7 @@ class Cast(PartTransform):
         for each in self.settings["spec"]:
             name, colon, kind = each.rpartition(":")
             if kind not in _CASTS:
-                raise ValueError(f"Cast transformation does not support casting to/from {kind}")
+                raise BadConfig({"spec": [f"Cast transformation does not support casting to/from {kind}"]})
             if colon:
                 self._by_field[name] = kind
             else:
@@ -319,6 +332,32 @@ def _text_of(value: Any) -> str:
     if isinstance(value, datetime.time):
         return value.isoformat(timespec="milliseconds") + "Z"
     return value if isinstance(value, str) else str(value)
+
+
+class SetSchemaMetadata(PartTransform):
+    """Another name or version for the schema."""
+
+    fields = (
+        Field("schema.name", default=None, doc="Schema name to set.", importance=Importance.HIGH),
+        Field("schema.version", ConfigType.INT, None, "Schema version to set.", importance=Importance.HIGH),
+        REPLACE_NULL,
+    )
+
+    def apply(self, record: Record) -> Record | None:
+        schema, value = self.get(record)
+        if schema is None:
+            if value is None:
+                return record
+            raise DataError("Schema required for [updating schema metadata]")
+        name, version = self.settings["schema.name"], self.settings["schema.version"]
+        if isinstance(value, dict) and schema.type is Type.STRUCT:
+            value = self.struct(schema, value, "updating schema metadata")
+        changed = replace(
+            schema,
+            name=schema.name if name is None else name,
+            version=schema.version if version is None else version,
+        )
+        return self.put(record, changed, value)
 
 
 class ValueToKey(Transform):

@@ -29,6 +29,7 @@ from penstock.connect.transforms.base import (
 )
 from penstock.connect.transforms.java_dates import format_date, parse_date
 
+_HIGH, _LOW = Importance.HIGH, Importance.LOW
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -36,13 +37,13 @@ class HeaderFrom(PartTransform):
     """Copies or moves fields into headers."""
 
     fields = (
-        Field("fields", ConfigType.LIST, doc="The fields.", importance=Importance.HIGH),
-        Field("headers", ConfigType.LIST, doc="A header for each of them.", importance=Importance.HIGH),
+        Field("fields", ConfigType.LIST, doc="The fields.", importance=_HIGH),
+        Field("headers", ConfigType.LIST, doc="A header for each of them.", importance=_HIGH),
         Field(
             "operation",
             doc="Either move or copy.",
             validator=OneOf("move", "copy"),
-            importance=Importance.HIGH,
+            importance=_HIGH,
         ),
         REPLACE_NULL,
     )
@@ -71,7 +72,10 @@ class HeaderFrom(PartTransform):
 
 
 class InsertHeader(Transform):
-    fields = (Field("header", doc="The name."), Field("value.literal", doc="The value."))
+    fields = (
+        Field("header", doc="The name.", importance=_HIGH),
+        Field("value.literal", doc="The value.", importance=_HIGH),
+    )
 
     def apply(self, record: Record) -> Record | None:
         header = Header(self.settings["header"], self.settings["value.literal"], STRING_SCHEMA)
@@ -79,7 +83,7 @@ class InsertHeader(Transform):
 
 
 class DropHeaders(Transform):
-    fields = (Field("headers", ConfigType.LIST, doc="The headers to remove."),)
+    fields = (Field("headers", ConfigType.LIST, doc="The headers to remove.", importance=_HIGH),)
 
     def apply(self, record: Record) -> Record | None:
         gone = self.settings["headers"]
@@ -90,8 +94,8 @@ class RegexRouter(Transform):
     """Another topic where the whole topic name matches `regex`; `$1` stands for a group."""
 
     fields = (
-        Field("regex", doc="What the topic must match.", importance=Importance.HIGH),
-        Field("replacement", doc="The new topic.", importance=Importance.HIGH),
+        Field("regex", doc="What the topic must match.", importance=_HIGH),
+        Field("replacement", doc="The new topic.", importance=_HIGH),
     )
 
     def configure(self) -> None:
@@ -110,8 +114,13 @@ class TimestampRouter(Transform):
     """A topic that has the record's time in its name."""
 
     fields = (
-        Field("topic.format", default="${topic}-${timestamp}", doc="The new topic."),
-        Field("timestamp.format", default="yyyyMMdd", doc="The time, as Java's SimpleDateFormat has it."),
+        Field("topic.format", default="${topic}-${timestamp}", doc="The new topic.", importance=_HIGH),
+        Field(
+            "timestamp.format",
+            default="yyyyMMdd",
+            doc="The time, as Java's SimpleDateFormat has it.",
+            importance=_HIGH,
+        ),
     )
 
     def apply(self, record: Record) -> Record | None:
@@ -131,12 +140,12 @@ class TimestampConverter(PartTransform):
     """A time between text, Unix time, Date, Time and Timestamp; a field, or the whole value."""
 
     fields = (
-        Field("field", ConfigType.STRING, "", "The field; empty for the whole value."),
+        Field("field", default="", doc="The field; empty for the whole value.", importance=_HIGH),
         Field(
             "target.type",
             doc="What it becomes.",
             validator=OneOf("string", "unix", "Date", "Time", "Timestamp"),
-            importance=Importance.HIGH,
+            importance=_HIGH,
         ),
         Field("format", ConfigType.STRING, "", "Java's SimpleDateFormat, for text."),
         Field(
@@ -144,6 +153,7 @@ class TimestampConverter(PartTransform):
             default="milliseconds",
             doc="Of Unix time.",
             validator=OneOf("seconds", "milliseconds", "microseconds", "nanoseconds"),
+            importance=_LOW,
         ),
         REPLACE_NULL,
     )
