@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from penstock.connect.converters.base import Converter
+from penstock.connect.converters.floats import shortest_single
 from penstock.connect.converters.logical import from_number, to_number
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import DECIMAL, Schema, SchemaField, Type, check
@@ -145,6 +146,8 @@ class JsonConverter(Converter):
             number = to_number(schema, value)
             if number is not None:
                 return base64.b64encode(number).decode() if isinstance(number, bytes) else number
+        if kind is Type.FLOAT32 and isinstance(value, float) and math.isfinite(value):
+            return float(shortest_single(value))
         if kind in _FLAT:
             return value
         if kind is Type.STRUCT:

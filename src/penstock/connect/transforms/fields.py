@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 import decimal
 from dataclasses import replace
 from typing import Any
 
 from penstock.connect.api import SinkRecord
-from penstock.connect.converters.logical import millis
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import (
     INT32_SCHEMA,
@@ -30,6 +28,7 @@ from penstock.connect.transforms.base import (
     with_defaults,
     with_fields,
 )
+from penstock.connect.transforms.casting import TYPES, cast
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -238,6 +237,8 @@ class Flatten(PartTransform):
         fields: dict[str, Schema],
         optional: bool,
     ) -> None:
+        if value is not None:
+            value = with_defaults(schema, value, True)
         for name, each in fields_of(schema).items():
             full = f"{prefix}{self.settings['delimiter']}{name}" if prefix else name
             item = None if value is None else value.get(name)
@@ -246,16 +247,6 @@ class Flatten(PartTransform):
             else:
                 fields[full] = each.as_optional() if optional else each
                 flat[full] = item
-
-
-_INTEGERS = {"int8": Type.INT8, "int16": Type.INT16, "int32": Type.INT32, "int64": Type.INT64}
-_CASTS = {
-    **_INTEGERS,
-    "float32": Type.FLOAT32,
-    "float64": Type.FLOAT64,
-    "boolean": Type.BOOLEAN,
-    "string": Type.STRING,
-}
 
 
 class Cast(PartTransform):
@@ -271,7 +262,7 @@ class Cast(PartTransform):
         self._by_field: dict[str, str] = {}
         for each in self.settings["spec"]:
             name, colon, kind = each.rpartition(":")
-            if kind not in _CASTS:
+            if kind not in TYPES:
                 raise BadConfig({"spec": [f"Cast transformation does not support casting to/from {kind}"]})
             if colon:
                 self._by_field[name] = kind
@@ -282,11 +273,11 @@ class Cast(PartTransform):
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
         if self._whole:
-            return self._schema(schema, self._whole), cast(value, self._whole)
+            return self._schema(schema, self._whole), cast(value, self._whole, schema)
         value = self.struct(schema, value, "cast")
         for name, kind in self._by_field.items():
             if value.get(name) is not None:
-                value[name] = cast(value[name], kind)
+                value[name] = cast(value[name], kind, None if schema is None else schema.field(name))
         if schema is None:
             return None, value
         fields = {
@@ -298,40 +289,8 @@ class Cast(PartTransform):
     def _schema(self, schema: Schema | None, kind: str) -> Schema | None:
         if schema is None:
             return None
-        default = None if schema.default is None else cast(schema.default, kind)
-        return Schema(_CASTS[kind], optional=schema.optional, default=default)
-
-
-def cast(value: Any, kind: str) -> Any:
-    try:
-        if kind == "string":
-            return _text_of(value)
-        if isinstance(value, datetime.datetime) and kind == "int64":
-            return millis(value)
-        if kind == "boolean":
-            return value.lower() == "true" if isinstance(value, str) else bool(value)
-        if kind in _INTEGERS:
-            number = int(value)
-            bits = int(kind[3:])
-            # As Java narrows a number.
-            return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
-        return float(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"Value ({value!r}) was out of range for requested data type {kind}") from error
-
-
-def _text_of(value: Any) -> str:
-    """As Kafka's transform: bytes as base64, times as ISO 8601 with milliseconds in UTC."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime.datetime):
-        at = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
-        return at.isoformat(timespec="milliseconds") + "Z"
-    if isinstance(value, datetime.time):
-        return value.isoformat(timespec="milliseconds") + "Z"
-    return value if isinstance(value, str) else str(value)
+        default = None if schema.default is None else cast(schema.default, kind, schema)
+        return Schema(TYPES[kind], optional=schema.optional, default=default)
 
 
 class SetSchemaMetadata(PartTransform):
