@@ -89,6 +89,8 @@ def test_types_are_cast() -> None:
     with pytest.raises(DataError, match="out of range"):
         applied("Cast$Value", record("x"), spec="int32")
     assert applied("Cast$Value", record(float("inf")), spec="int32").value == 2**31 - 1, "as in Java"
+    with pytest.raises(BadConfig, match="does not support casting"):
+        applied("Cast$Value", record("x"), spec="date")
 
 
 def test_headers_topics_and_times() -> None:
