@@ -145,7 +145,7 @@ def test_levels_of_loggers_are_shown_and_changed(broker: dict[str, Any]) -> None
     assert "penstock.broker.topics" in json.loads(request(broker, "/admin/loggers")[1])
     assert request(broker, name, "PUT", {"level": "loud"}) == (
         404,
-        b'{"message": "Invalid log level \'loud\'."}\n',
+        b'{"message": "invalid log level \'loud\'."}\n',
     )
     assert request(broker, name, "PUT", ["debug"])[0] == 400
     assert request(broker, "/admin/loggers/nobody")[0] == 404

@@ -201,6 +201,15 @@ def broker() -> Iterator[PenstockBroker]:
 
 
 @pytest.fixture(scope="module")
+def apache(broker: PenstockBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """Apache Kafka's own Connect on the same broker."""
+    from tests.connect.apache import apache_connect
+
+    with apache_connect(broker.bootstrap, tmp_path_factory.mktemp("apache-connect")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
 def worker(broker: PenstockBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     started = Workers(tmp_path_factory.mktemp("connect"))
     yield started.start(broker.bootstrap)

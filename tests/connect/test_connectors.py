@@ -216,3 +216,18 @@ def test_a_schema_that_datagen_cannot_make_is_refused_by_its_field(worker: Worke
     config = {"connector.class": "Datagen", "kafka.topic": "t", "schema.string": '{"type":"record"'}
     answer = worker.http.put(f"/connectors/{name}/config", json=config)
     assert answer.status_code == 400 and "schema.string" in answer.json()["message"]
+
+
+def test_more_tasks_than_tasks_max_fail_the_connector_unless_it_is_allowed(worker: Worker, name: str) -> None:
+    config: dict[str, object] = {
+        "connector.class": "trial_connectors.NumbersSource",
+        "topic": name,
+        "make.tasks": 2,
+        "penstock.task.restart.attempts": 0,
+    }
+    worker.put(name, config)
+    failed = worker.until_state(name, "FAILED", task=None)
+    assert "has generated 2 tasks, which is greater than 1" in failed["connector"]["trace"]
+    worker.put(name, {**config, "tasks.max.enforce": "FALSE"})
+    worker.until_running(name, tasks=2)
+    assert "has generated 2 tasks" in worker.log.read_text()

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from penstock.testing import PenstockBroker
@@ -121,3 +122,28 @@ def test_a_batch_of_lines_goes_through_transforms_and_keeps_its_order(
     )
     found = [json.loads(each.value())["line"] for each in topics.read(name, 5001)]
     assert found == [*(str(n) for n in range(5000)), "caf\ufffd"]
+
+
+@pytest.mark.promise("connect", "A sink reads on as soon as there is room in its consumer's queue")
+def test_a_sink_does_not_wait_while_the_queue_of_its_consumer_has_room(
+    worker: Worker, broker: PenstockBroker, tmp_path: Path, name: str
+) -> None:
+    """The broker's answers are larger than the queue: a pause of a second after each makes two minutes."""
+    path, size, count = tmp_path / "out.txt", 8000, 500
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 1})
+    for number in range(count):
+        producer.produce(name, str(number).ljust(size))
+    assert producer.flush(60) == 0
+    small = {"max.partition.fetch.bytes": 4 * size, "queued.max.messages.kbytes": 1}
+    worker.put(
+        name,
+        {
+            "connector.class": "FileStreamSink",
+            "topics": name,
+            "file": str(path),
+            "value.converter": "string",
+            **{f"consumer.override.{setting}": value for setting, value in small.items()},
+        },
+    )
+    whole = count * (size + 1)
+    until(lambda: path.exists() and path.stat().st_size == whole, "all records are in the file")

@@ -32,7 +32,9 @@ def test_a_producer_of_batches_goes_on_after_an_error(kafka: Kafka) -> None:
     aborts_and_goes_on(kafka.bootstrap, "batches")
 
 
-@pytest.mark.long
+@pytest.mark.promise(
+    "mirror", "Exactly once also from and to Apache Kafka 4.1, with batches copied byte for byte"
+)
 @pytest.mark.parametrize("direction", ["from-kafka", "to-kafka"])
 def test_one_way_each(kafka: Kafka, tmp_path: Path, direction: str) -> None:
     with PenstockBroker(BROKER) as penstock:

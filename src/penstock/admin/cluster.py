@@ -114,11 +114,14 @@ class Cluster:
         """A consumer for `assign`; it joins no group and commits nothing."""
         from confluent_kafka import Consumer
 
+        from penstock.client.librdkafka import PROMPT_FETCH
+
         self.reach()
         by_assignment = {
             "group.id": "penstock-cli",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            **PROMPT_FETCH,
         }
         consumer: Consumer = self._new(Consumer, {**by_assignment, **settings})
         return consumer

@@ -76,4 +76,4 @@ def _apply(op: ConfigOp) -> None:
     if op.op == AlterOp.DELETE:
         _loggers.unset(op.name)
     else:
-        _loggers.set(op.name, op.value or "")
+        _loggers.set(op.name, op.value or "", below=False)

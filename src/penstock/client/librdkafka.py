@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
     from confluent_kafka.admin import AdminClient
 
+PROMPT_FETCH = {"fetch.queue.backoff.ms": 20}
+"""For every consumer that reads many records: librdkafka stops fetching while its queue is full, and checks
+again only after a second by default. A fast reader empties the queue in less.
+"""
+
 _MECHANISM = ("sasl.mechanisms", "sasl.mechanism")
 _OURS = ("sasl.oauthbearer.", "https.ca.")
 _LOGIN_SECONDS = 2.0

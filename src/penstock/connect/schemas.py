@@ -56,10 +56,10 @@ class Schema:
 
     type: Type
     optional: bool = False
-    default: Any = field(default=None, compare=False)
+    default: Any = field(default=None, hash=False)  # may be a list or a dict
     name: str | None = None
     version: int | None = None
-    doc: str | None = field(default=None, compare=False)
+    doc: str | None = None
     parameters: tuple[tuple[str, str], ...] = ()
     key_schema: Schema | None = None
     value_schema: Schema | None = None

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.config.types import ConfigDef, ConfigType, Validator
+from penstock.config.types import ConfigDef, ConfigType, NonEmpty, OneOf, Validator
 from penstock.connect.errors import ConnectError
 
 __all__ = [
+    "AnyCase",
+    "REPLACE_NULL",
     "REQUIRED",
     "BadConfig",
     "ConfigType",
@@ -76,15 +78,19 @@ class Field:
     def required(self) -> bool:
         return self.default is REQUIRED
 
+    def of_type(self, text: str) -> Any:
+        """The typed value, allowed or not; ValueError if the text is not of the type."""
+        plain = ConfigDef(self.name, self.type, None, self.doc, sensitive=self.type is ConfigType.PASSWORD)
+        return plain.parse(text)
+
     def parse(self, text: str) -> Any:
         """The typed value. ValueError has Kafka's message if the text is not allowed."""
-        plain = ConfigDef(self.name, self.type, None, self.doc, sensitive=self.type is ConfigType.PASSWORD)
         try:
-            value = plain.parse(text)
+            value = self.of_type(text)
         except ValueError:
             raise ValueError(self._refusal(text, self._type_message())) from None
         if self.validator is not None and not self.validator.allows(value):
-            raise ValueError(self._refusal(text, f"Value must be {self.validator}"))
+            raise ValueError(self._refusal(text, _rule(self.validator)))
         return value
 
     def _refusal(self, text: str, reason: str) -> str:
@@ -105,6 +111,32 @@ class Field:
         return ConfigDef(self.name, self.type, None, "").format(
             tuple(self.default) if isinstance(self.default, list) else self.default
         )
+
+
+def _rule(validator: Validator) -> str:
+    """What a validator allows, in Kafka's words where it has such a validator."""
+    if type(validator) is OneOf:
+        return "String must be one of: " + ", ".join(validator.choices)
+    if isinstance(validator, AnyCase):
+        return "String must be one of (case insensitive): " + ", ".join(validator.choices)
+    return "String may not be empty" if isinstance(validator, NonEmpty) else f"Value must be {validator}"
+
+
+class AnyCase(OneOf):
+    """One of these words, in capital or small letters."""
+
+    def allows(self, value: Any) -> bool:
+        return str(value).upper() in self.choices
+
+
+REPLACE_NULL = Field(
+    "replace.null.with.default",
+    ConfigType.BOOLEAN,
+    True,
+    "Whether to replace fields that have a default value and that are null to the default value. When set to "
+    "true, the default value is used, otherwise null is used.",
+)
+"""Of JSON converters and of transforms that copy fields (KIP-581, KIP-1040)."""
 
 
 def parse(fields: Iterable[Field], given: Mapping[str, str | None]) -> dict[str, Any]:

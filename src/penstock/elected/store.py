@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.client.librdkafka import with_login
+from penstock.client.librdkafka import PROMPT_FETCH, with_login
 from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.elected.errors import CannotStart, NoLongerLeader, RecordTooLarge, StoreUncertain
 
@@ -191,6 +191,7 @@ class Store:
                         "enable.partition.eof": True,
                         "fetch.wait.max.ms": 100,
                         "fetch.error.backoff.ms": 50,
+                        **PROMPT_FETCH,
                         "error_cb": _note,
                     }
                 ),

@@ -30,7 +30,7 @@ class UnknownLogger(PenstockError):
 
 class UnknownLevel(PenstockError):
     def __init__(self, level: str) -> None:
-        super().__init__(f"Invalid log level '{level}'.")
+        super().__init__(f"invalid log level '{level}'.")
 
 
 class Level(TypedDict):
@@ -75,8 +75,8 @@ class Loggers:
 
     def all(self) -> dict[str, Level]:
         """Loggers that have their own level, and `root`."""
-        names = [name for name in logging.root.manager.loggerDict if logging.getLogger(name).level]
-        return {name: self._level(name) for name in [ROOT, *sorted(names)]}
+        names = [name for name in _known() if logging.getLogger(name).level]
+        return {name: self._level(name) for name in sorted([ROOT, *names])}
 
     def levels(self) -> dict[str, str]:
         """The effective level of every logger."""
@@ -88,18 +88,28 @@ class Loggers:
             raise UnknownLogger(name)
         return self._level(name)
 
-    def set(self, name: str, level: str) -> list[str]:
-        """Set a level. Returns the loggers that it changes: this one and those below it. Raises
-        UnknownLogger, UnknownLevel.
+    def set(self, name: str, level: str, *, below: bool = True) -> list[str]:
+        """Set a level, also of the loggers below this one. Returns the loggers that have another level now,
+        as Kafka Connect does. Raises UnknownLogger, UnknownLevel.
         """
         wanted = _LEVELS[checked_level(level)]
         if name not in self._set and len(self._set) >= self._most_made:
             self.one(name)
+        prefix = "" if name == ROOT else f"{name}."
+        known = [each for each in _known() if each.startswith(prefix)]
+        family = {name: _logger(name), **{each: _logger(each) for each in known}}
+        before = {each: logger.getEffectiveLevel() for each, logger in family.items()}
         self._set[name] = wanted
-        logging.getLogger(None if name == ROOT else name).setLevel(wanted)
-        below = [each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")]
-        self._modified |= dict.fromkeys([name, *below], int(time.time() * 1000))
-        return sorted([name, *below])
+        family[name].setLevel(wanted)
+        for each in known if below else ():
+            if family[each].level:
+                family[each].setLevel(wanted)
+            if each in self._set:
+                self._set[each] = wanted
+        after = {each: logger.getEffectiveLevel() for each, logger in family.items()}
+        changed = sorted(each for each in family if before[each] != after[each])
+        self._modified |= dict.fromkeys(changed, int(time.time() * 1000))
+        return changed
 
     def unset(self, name: str) -> None:
         """Remove the logger's own level, so that it inherits that of its parent. Raises UnknownLogger."""
@@ -109,6 +119,15 @@ class Loggers:
         self._modified[name] = int(time.time() * 1000)
 
     def _level(self, name: str) -> Level:
-        logger = logging.getLogger(None if name == ROOT else name)
-        level = logging.getLevelName(logger.getEffectiveLevel())
+        level = logging.getLevelName(_logger(name).getEffectiveLevel())
         return {"level": _SHOWN.get(level, level), "last_modified": self._modified.get(name)}
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == ROOT else name)
+
+
+def _known() -> list[str]:
+    """Loggers in use; the manager also has places for those above them."""
+    found = logging.root.manager.loggerDict.items()
+    return [name for name, logger in found if isinstance(logger, logging.Logger)]

@@ -80,6 +80,7 @@ def partition(cluster: Cluster, topic: str, number: int) -> tuple[list[Record], 
     offset, records, payloads = 0, [], []
     while offset < end:
         fetched = cluster.fetch(topic, number, offset, isolation=READ_COMMITTED)
+        assert fetched.error is None, f"{topic}-{number} from {offset}: {fetched.error}"
         batches, following = batches_to_copy(fetched, offset, isolation=READ_COMMITTED)
         for data, _ in batches:
             payloads.append(bytes(data[61:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -33,7 +34,12 @@ OFTEN: dict[str, object] = {
 }
 
 
-def write(broker: PenstockBroker, topic: str, count: int, *, first_ms: int = 1000, **settings: Any) -> None:
+def write(
+    broker: PenstockBroker, topic: str, count: int, *, first_ms: int | None = None, **settings: Any
+) -> None:
+    """Records of now, or from a time on: retention deletes old ones while the test reads them."""
+    if first_ms is None:
+        first_ms = int(time.time() * 1000)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2", **settings})
     for i in range(count):
         producer.produce(topic, f"value {i} " * 5, f"k{i}", headers={"n": str(i)}, timestamp=first_ms + i)
@@ -101,8 +107,9 @@ def test_batches_with_gaps_arrive(clusters: Pair, mirror: Worker) -> None:
     }
     clusters.source.create_topic("gaps", partitions=1, config=config)
     # By the times of records, each round begins a segment; all but the last are compacted.
+    first = int(time.time() * 1000) - 10_000
     for round_ in range(4):
-        write(clusters.source, "gaps", 40, first_ms=1000 * (1 + round_))
+        write(clusters.source, "gaps", 40, first_ms=first + 1000 * round_)
 
     def compacted() -> bool:
         with connect(clusters.source.bootstrap) as source:
@@ -131,11 +138,11 @@ def test_partitions_settings_and_acls_follow(clusters: Pair, mirror: Worker) -> 
     admin, there = (
         AdminClient({"bootstrap.servers": broker.bootstrap}) for broker in (clusters.source, clusters.target)
     )
-    clusters.source.create_topic("follow", partitions=1, config={"retention.ms": "111"})
+    clusters.source.create_topic("follow", partitions=1, config={"retention.ms": "777600000"})
     mirror.put("follow", {"connector.class": SOURCE, **clusters.config("f1", topics="follow.*", **OFTEN)})
     write(clusters.source, "follow", 10)
     until_equal(clusters, "follow", "f1.follow", 1)
-    assert own_settings(there, "f1.follow") == {"retention.ms": "111"}
+    assert own_settings(there, "f1.follow") == {"retention.ms": "777600000"}
 
     admin.create_partitions([NewPartitions("follow", 3)])["follow"].result(30)
     clusters.source.create_topic("follow-2", partitions=2)

@@ -86,7 +86,8 @@ class NumbersSource(SourceConnector):
         )
 
     def task_configs(self, max_tasks):
-        return [{**self.config, "part": str(number)} for number in range(max_tasks)]
+        count = int(self.config.get("make.tasks") or max_tasks)
+        return [{**self.config, "part": str(number)} for number in range(count)]
 
 
 class CollectTask(SinkTask):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from penstock.connect.api import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,
     DATE_SCHEMA,
+    FLOAT32_SCHEMA,
     FLOAT64_SCHEMA,
     INT8_SCHEMA,
     INT32_SCHEMA,
@@ -28,6 +30,7 @@ from penstock.connect.api import (
 )
 from penstock.connect.converters import CONVERTERS, avro_data, json_schema_data, protobuf_data
 from penstock.connect.converters.inferred import infer
+from penstock.connect.converters.json import JsonConverter
 from penstock.registry.formats import parse
 from penstock.registry.serdes.framing import frame, take_apart
 
@@ -184,3 +187,22 @@ def test_a_schema_is_inferred_where_there_is_none() -> None:
     assert [each.schema.type.value for each in found.fields] == ["int64", "array", "string", "struct"]
     with pytest.raises(DataError, match="has no schema"):
         infer(object())
+
+
+@pytest.mark.parametrize("replaced", ["true", "false"])
+def test_json_has_defaults_for_nulls_if_it_is_asked_to(replaced: str) -> None:
+    converter = JsonConverter({"replace.null.with.default": replaced})
+    texts = []
+    for default in ("a", "b"):
+        schema = struct_schema({"x": STRING_SCHEMA.as_optional().with_default(default)})
+        data = converter.to_bytes("t", schema, {"x": None})
+        found = json.loads(data or b"")
+        texts.append((found["schema"]["fields"][0]["default"], found["payload"]["x"]))
+        raw = json.dumps({**found, "payload": {"x": None}}).encode()
+        assert converter.from_bytes("t", raw)[1] == {"x": default if replaced == "true" else None}
+    assert texts == ([("a", "a"), ("b", "b")] if replaced == "true" else [("a", None), ("b", None)])
+
+
+def test_json_has_the_shortest_text_of_a_number_of_single_precision() -> None:
+    single = struct.unpack("f", struct.pack("f", 0.1))[0]
+    assert JsonConverter({"schemas.enable": "false"}).to_bytes("t", FLOAT32_SCHEMA, single) == b"0.1"

@@ -86,9 +86,9 @@ def test_types_are_cast() -> None:
     texts = {AT: "2024-02-29T12:30:00.000Z", b"\x00\xff": "AP8=", True: "true", AT.date(): "2024-02-29"}
     for value, text in texts.items():
         assert applied("Cast$Value", record(value), spec="string").value == text, "as Kafka's"
-    for value in ("x", float("inf")):
-        with pytest.raises(DataError, match="out of range"):
-            applied("Cast$Value", record(value), spec="int32")
+    with pytest.raises(DataError, match="out of range"):
+        applied("Cast$Value", record("x"), spec="int32")
+    assert applied("Cast$Value", record(float("inf")), spec="int32").value == 2**31 - 1, "as in Java"
     with pytest.raises(BadConfig, match="does not support casting"):
         applied("Cast$Value", record("x"), spec="date")
 
@@ -161,3 +161,20 @@ def test_predicates_choose_the_records() -> None:
     assert step(record(1)) is None and step(record(None)) is not None
     with pytest.raises(BadConfig, match="Unknown predicate other"):
         steps({**config, "transforms.drop.predicate": "other"}, transform_class, predicate_class)
+
+
+@pytest.mark.parametrize("setting", [{}, {"replace__null__with__default": "false"}])
+def test_a_null_becomes_the_default_of_its_field(setting: dict[str, str]) -> None:
+    name = STRING_SCHEMA.as_optional().with_default("nobody")
+    found = "nobody" if not setting else None
+    schema, value = struct_schema({"name": name, "age": INT32_SCHEMA}), {"name": None, "age": 1}
+    inserted = applied("InsertField$Value", record(value, schema), topic__field="t", **setting)
+    assert inserted.value == {"name": found, "age": 1, "t": "topic"}
+    assert applied("ExtractField$Value", record(value, schema), field="name", **setting).value == found
+    assert applied("ValueToKey", record(value, schema), fields="name", **setting).key == {"name": found}
+    copied = applied(
+        "HeaderFrom$Value", record(value, schema), fields="name", headers="h", operation="copy", **setting
+    )
+    assert (copied.headers[0].value, copied.value["name"]) == (found, None)
+    named = applied("SetSchemaMetadata$Value", record(value, schema), schema__name="n", **setting)
+    assert (named.value_schema.name, named.value["name"]) == ("n", found)

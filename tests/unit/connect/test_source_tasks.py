@@ -22,11 +22,11 @@ from penstock.connect.api import (
 from penstock.connect.runtime import batch_source, source, task
 from penstock.connect.runtime.batch_source import BatchRunner
 from penstock.connect.runtime.clients import WorkerSettings, make_producer
-from penstock.connect.runtime.definitions import validation
 from penstock.connect.runtime.offsets import StoredOffsets
 from penstock.connect.runtime.scout import Scout
 from penstock.connect.runtime.source import SourceRunner
 from penstock.connect.runtime.task import TaskSpec
+from penstock.connect.runtime.validation import validation
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 ONCE = WorkerSettings(NOWHERE, exactly_once=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.connect.runtime.clients import WorkerSettings
-from penstock.connect.runtime.definitions import validation
 from penstock.connect.runtime.subscription import Subscription
+from penstock.connect.runtime.validation import validation
 
 TOPICS = ["__consumer_offsets", "orders-1", "orders-22", "orders-d", "orders-1-old", "other"]
 
@@ -57,8 +57,7 @@ def test_named_topics_are_subscribed_to_once() -> None:
     [
         ({"topics.regex": "[a"}, "topics.regex"),
         ({"topics.regex": "a", "topics": "a"}, "topics.regex"),
-        ({"topics.regex": ".*", "errors.deadletterqueue.topic.name": "dead"},
-         "errors.deadletterqueue.topic.name"),
+        ({"topics.regex": ".*", "errors.deadletterqueue.topic.name": "dead"}, "topics.regex"),
         ({}, "topics"),
     ],
 )  # fmt: skip

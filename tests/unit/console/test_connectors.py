@@ -9,7 +9,8 @@ import pytest
 from nicegui import ElementFilter, ui
 from nicegui.testing import User
 
-from penstock.console.pages.connector_form import connector_form
+from penstock.console.pages.connector_form import _field, connector_form
+from penstock.console.reads.connectors import Field
 from penstock.console.site import Site
 from penstock.console.viewer import Viewer
 from penstock.web.access import Principal, Role
@@ -56,3 +57,22 @@ def test_only_an_administrator_creates_a_connector(visit: Visit, site: Site, rol
 
     visit(scenario)
     assert [worker.wrote("PUT"), worker.wrote("POST")] == [asked, asked]
+
+
+def test_a_class_that_is_not_in_the_list_can_be_typed(visit: Visit) -> None:
+    values: dict[str, str] = {}
+    kind = Field("transforms.a.type", "Type", "CLASS", True, None, None, "", "", ("Cast$Value",), ())
+
+    async def scenario(user: User) -> None:
+        @ui.page("/form")
+        def form() -> None:
+            _field(kind, values)
+
+        client = await user.open("/form")
+        with client:
+            (select,) = ElementFilter(kind=ui.select)
+            assert select.props["new-value-mode"] == "add-unique"
+            select.set_value("mine:change")
+
+    visit(scenario)
+    assert values == {"transforms.a.type": "mine:change"}

@@ -42,3 +42,17 @@ def test_a_level_that_is_given_up_is_that_of_the_logger_above(name: str) -> None
     loggers.unset(f"{name}.below")
     assert loggers.levels()[f"{name}.below"] == "ERROR"
     assert f"{name}.below" not in loggers.for_others()
+
+
+@pytest.mark.promise(
+    "connect", "`/admin/loggers` shows and sets levels, also of the loggers below one, as Kafka Connect does"
+)
+def test_a_level_is_also_that_of_the_loggers_below(name: str) -> None:
+    loggers = Loggers(most_made=3)
+    loggers.set(f"{name}.below", "DEBUG")
+    assert loggers.set(name, "ERROR") == [name, f"{name}.below"]
+    assert loggers.one(f"{name}.below")["level"] == "ERROR"
+    assert loggers.for_others()[f"{name}.below"] == "ERROR"
+    assert loggers.set(name, "ERROR") == []
+    assert loggers.set(name, "INFO", below=False) == [name]
+    assert loggers.one(f"{name}.below")["level"] == "ERROR"

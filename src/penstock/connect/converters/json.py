@@ -9,15 +9,16 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from penstock.config.types import OneOf
 from penstock.connect.converters.base import Converter
+from penstock.connect.converters.floats import shortest_single
 from penstock.connect.converters.logical import from_number, to_number
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import DECIMAL, Schema, SchemaField, Type, check
-from penstock.connect.settings import ConfigType, Field
+from penstock.connect.settings import REPLACE_NULL, AnyCase, ConfigType, Field, Importance
 
 Read = TypeVar("Read")
 # What stands for a decimal as a number until the text of the record is made: the encoder knows no exact ones.
@@ -36,19 +37,44 @@ class JsonConverter(Converter):
             ConfigType.BOOLEAN,
             True,
             "Include schemas within each of the serialized values and keys.",
+            importance=Importance.HIGH,
+            group="Schemas",
+            display_name="Enable Schemas",
+            width="MEDIUM",
         ),
-        Field("schemas.cache.size", ConfigType.INT, 1000, "The most schemas that are kept."),
+        Field(
+            "schemas.cache.size",
+            ConfigType.INT,
+            1000,
+            "The maximum number of schemas that can be cached in this converter instance.",
+            importance=Importance.HIGH,
+            group="Schemas",
+            display_name="Schema Cache Size",
+            width="MEDIUM",
+        ),
         Field(
             "decimal.format",
             default="BASE64",
             doc="How decimals are written: BASE64 or NUMERIC.",
-            validator=OneOf("BASE64", "NUMERIC", "base64", "numeric"),
+            validator=AnyCase("BASE64", "NUMERIC"),
+            importance=Importance.LOW,
+            group="Serialization",
+            display_name="Decimal Format",
+            width="MEDIUM",
+        ),
+        replace(
+            REPLACE_NULL,
+            importance=Importance.LOW,
+            group="Serialization",
+            display_name="Replace null with default",
+            width="MEDIUM",
         ),
     )
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
         super().__init__(config, is_key=is_key)
         self._with_schemas: bool = self.settings["schemas.enable"]
+        self._replace_null: bool = self.settings[REPLACE_NULL.name]
         self._numeric = self.settings["decimal.format"].upper() == "NUMERIC"
         self._written: dict[Schema, str] = {}
         self._read: dict[str, Schema | None] = {}
@@ -106,9 +132,13 @@ class JsonConverter(Converter):
 
     def json_of(self, schema: Schema, value: Any) -> Any:
         if value is None:
-            if schema.default is not None:
+            if schema.default is not None and self._replace_null:
                 return self.json_of(schema, schema.default)
-            return None
+            if schema.optional:
+                return None
+            raise DataError(
+                f"Conversion error: null value for a required {schema.type.value} that has no default value"
+            )
         kind = schema.type
         if schema.name is not None:
             if schema.name == DECIMAL and self._numeric:
@@ -116,6 +146,8 @@ class JsonConverter(Converter):
             number = to_number(schema, value)
             if number is not None:
                 return base64.b64encode(number).decode() if isinstance(number, bytes) else number
+        if kind is Type.FLOAT32 and isinstance(value, float) and math.isfinite(value):
+            return float(shortest_single(value))
         if kind in _FLAT:
             return value
         if kind is Type.STRUCT:
@@ -135,7 +167,7 @@ class JsonConverter(Converter):
 
     def value_of(self, schema: Schema, value: Any) -> Any:
         if value is None:
-            if schema.default is not None:
+            if schema.default is not None and self._replace_null:
                 return schema.default
             if schema.optional:
                 return None

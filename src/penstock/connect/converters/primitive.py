@@ -21,7 +21,7 @@ from penstock.connect.schemas import (
     Schema,
     Type,
 )
-from penstock.connect.settings import Field
+from penstock.connect.settings import Field, Importance
 
 _OPTIONAL_STRING = STRING_SCHEMA.as_optional()
 _OPTIONAL_BYTES = BYTES_SCHEMA.as_optional()
@@ -30,7 +30,16 @@ _OPTIONAL_BYTES = BYTES_SCHEMA.as_optional()
 class StringConverter(Converter):
     """Any value as its text; bytes are read as UTF-8."""
 
-    fields = (Field("converter.encoding", default="UTF-8", doc="The encoding of the text."),)
+    fields = (
+        Field(
+            "converter.encoding",
+            default="UTF-8",
+            doc="The encoding of the text.",
+            importance=Importance.HIGH,
+            display_name="Encoding",
+            width="MEDIUM",
+        ),
+    )
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
         super().__init__(config, is_key=is_key)

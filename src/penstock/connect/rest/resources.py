@@ -400,15 +400,6 @@ class Resources:
         errors = [text for each in result["configs"] for text in each["value"]["errors"]]
         if errors:
             raise invalid(errors)
-        if config.get("exactly.once.support") == "required":
-            described = await self._described(plugin)
-            if not described.get("exactly_once") or not self._herder.exactly_once:
-                reason = (
-                    "the connector does not support it"
-                    if self._herder.exactly_once
-                    else "exactly.once.source.support is not enabled on this worker"
-                )
-                raise invalid([f"exactly.once.support=required cannot be met: {reason}"])
 
 
 def result_of(answer: dict[str, Any]) -> Any:

@@ -59,7 +59,7 @@ class ServerResources:
         config = texts(body)
         plugin = call.path["plugin"]
         given = config.get("connector.class")
-        if given is not None and given.rpartition(".")[2] != plugin.rpartition(".")[2]:
+        if given is not None and _short(given) != _short(plugin):
             raise bad_request(f"Included connector type {given} does not match request type {plugin}")
         answer = await self._herder.scout.ask("validate", name=plugin, config=config)
         if "unknown_plugin" in answer:
@@ -95,3 +95,8 @@ class ServerResources:
 def _for_all_workers(call: Call) -> bool:
     """KIP-976: a request without a level is rejected by any worker."""
     return call.values("scope")[-1:] == ["cluster"]
+
+
+def _short(name: str) -> str:
+    """The name of a class without its package and without "Connector", as in Kafka Connect."""
+    return name.rpartition(".")[2].removesuffix("Connector")

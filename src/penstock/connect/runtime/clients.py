@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import BadClientSetting
-from penstock.client.librdkafka import with_login
+from penstock.client.librdkafka import PROMPT_FETCH, with_login
 from penstock.client.librdkafka_names import translate
 from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.connect.errors import ConnectError
@@ -197,6 +197,7 @@ def make_consumer(
                     "reconnect.backoff.max.ms": 1000,
                     # A slow task buffers no more than this.
                     "queued.max.messages.kbytes": 16_384,
+                    **PROMPT_FETCH,
                     **own,
                     **more,
                     "error_cb": on_error,

@@ -23,7 +23,12 @@ log = logging.getLogger(__name__)
 
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
-_SIMPLE = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+DEFAULT_CONVERTERS = {
+    "key.converter": _JSON,
+    "value.converter": _JSON,
+    "header.converter": "org.apache.kafka.connect.storage.SimpleHeaderConverter",
+}
+"""Of a worker that names none."""
 
 
 class Encoded(NamedTuple):
@@ -214,9 +219,8 @@ class Conversion:
 def _converter(
     worker: WorkerSettings, config: Mapping[str, str], part: str, *, is_key: bool = False
 ) -> Converter:
-    header = part == "header.converter"
-    name, own = worker.setting(config, part, _SIMPLE if header else _JSON)
-    return plugins.converter_class(name, header=header)(own, is_key=is_key)
+    name, own = worker.setting(config, part, DEFAULT_CONVERTERS[part])
+    return plugins.converter_class(name, header=part == "header.converter")(own, is_key=is_key)
 
 
 def _name(step: Any) -> str:

@@ -1,21 +1,13 @@
-"""The settings that every connector has, with Kafka's names, and the validation of a whole configuration."""
+"""The settings that every connector has, with Kafka's names, and how the REST API shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from penstock.config.types import ConfigType, NonEmpty, OneOf, Range, split_list
-from penstock.connect import plugins
+from penstock.config.types import ConfigType, NonEmpty, OneOf, Range
 from penstock.connect.api import Connector, SinkConnector
-from penstock.connect.errors import ConnectError
-from penstock.connect.providers import Unresolved, resolve
-from penstock.connect.runtime.clients import WorkerSettings
-from penstock.connect.runtime.subscription import problems_of_topics
-from penstock.connect.runtime.topic_creation import problems_of_groups
-from penstock.connect.runtime.transactions import problems_of_interval
-from penstock.connect.settings import BadConfig, Field, Importance, prefixed_problems, problems_of
-from penstock.connect.transforms.chain import prefixed, steps
+from penstock.connect.settings import AnyCase, Field, Importance
 
 _ERRORS = "Error Handling"
 _HIGH, _LOW = Importance.HIGH, Importance.LOW
@@ -47,6 +39,16 @@ COMMON = (
         _HIGH,
         group="Common",
         display_name="Tasks max",
+        width="SHORT",
+    ),
+    Field(
+        "tasks.max.enforce",
+        ConfigType.BOOLEAN,
+        True,
+        "Whether a connector that makes more tasks than tasks.max fails; otherwise a warning is logged.",
+        importance=_LOW,
+        group="Common",
+        display_name="Enforce tasks max",
         width="SHORT",
     ),
     Field(
@@ -116,6 +118,7 @@ COMMON = (
         "The maximum duration in milliseconds that a failed operation will be reattempted; -1 for no limit.",
         group=_ERRORS,
         display_name="Retry Timeout for Errors",
+        width="MEDIUM",
     ),
     Field(
         "errors.retry.delay.max.ms",
@@ -124,6 +127,7 @@ COMMON = (
         "The maximum duration in milliseconds between consecutive retry attempts.",
         group=_ERRORS,
         display_name="Maximum Delay Between Retries for Errors",
+        width="MEDIUM",
     ),
     Field(
         "errors.tolerance",
@@ -184,6 +188,7 @@ SOURCE = (
         importance=_LOW,
         group="Topic Creation",
         display_name="Topic Creation Groups",
+        width="LONG",
     ),
     Field(
         "topic.creation.default.partitions",
@@ -205,17 +210,19 @@ SOURCE = (
         "exactly.once.support",
         default="requested",
         doc="required: refuse the connector if it cannot deliver exactly once.",
-        validator=OneOf("requested", "required"),
+        validator=AnyCase("REQUIRED", "REQUESTED"),
         group="Exactly Once Support",
         display_name="Exactly once support",
+        width="SHORT",
     ),
     Field(
         "transaction.boundary",
         default="poll",
         doc="When a transaction is committed: poll (each batch) or interval.",
-        validator=OneOf("poll", "interval"),
+        validator=AnyCase("INTERVAL", "POLL"),
         group="Exactly Once Support",
         display_name="Transaction Boundary",
+        width="SHORT",
     ),
     Field(
         "transaction.boundary.interval.ms",
@@ -226,6 +233,7 @@ SOURCE = (
         _LOW,
         group="Exactly Once Support",
         display_name="Transaction boundary interval",
+        width="SHORT",
     ),
 )
 
@@ -255,6 +263,7 @@ SINK = (
         doc="The topic for records that fail in converting, transforming or writing; none by default.",
         group=_ERRORS,
         display_name="Dead Letter Queue Topic Name",
+        width="MEDIUM",
     ),
     Field(
         "errors.deadletterqueue.topic.replication.factor",
@@ -263,6 +272,7 @@ SINK = (
         "Replicas of the dead letter queue topic if it is created: at most as many as there are brokers.",
         group=_ERRORS,
         display_name="Dead Letter Queue Topic Replication Factor",
+        width="MEDIUM",
     ),
     Field(
         "errors.deadletterqueue.context.headers.enable",
@@ -271,6 +281,7 @@ SINK = (
         "Add headers with the error and the record's place to records of the dead letter queue.",
         group=_ERRORS,
         display_name="Enable Error Context Headers",
+        width="MEDIUM",
     ),
 )
 
@@ -282,88 +293,6 @@ def fields_for(plugin: type[Connector]) -> tuple[Field, ...]:
     return tuple(each for each in COMMON + kind if each.name not in own) + plugin.fields
 
 
-def find_problems(
-    plugin: type[Connector], config: Mapping[str, str], worker: WorkerSettings
-) -> dict[str, list[str]]:
-    """All problems of a configuration, by field."""
-    problems: dict[str, list[str]] = {}
-    try:
-        config = resolve(config)
-    except Unresolved as error:
-        return {str(error).partition(":")[0]: [str(error)]}
-    _add(problems, problems_of(fields_for(plugin), config))
-    if not issubclass(plugin, SinkConnector):
-        _add(
-            problems,
-            {name: texts for name, texts in problems_of_groups(config).items() if name not in problems},
-        )
-        _add(problems, problems_of_interval(worker, {**plugin.defaults, **config}))
-    else:
-        topics, regex = split_list(config.get("topics") or ""), config.get("topics.regex") or ""
-        dead_letters = config.get("errors.deadletterqueue.topic.name") or ""
-        _add(problems, problems_of_topics(topics, regex, dead_letters))
-    for part in ("key.converter", "value.converter", "header.converter"):
-        if config.get(part):
-            try:
-                found = plugins.converter_class(config[part], header=part == "header.converter")
-                inner = problems_of(found.fields, prefixed(config, f"{part}."))
-                _add(problems, prefixed_problems(f"{part}.", inner))
-            except ConnectError as error:
-                text = f"Invalid value {config[part]} for configuration {part}: {error}"
-                _add(problems, {part: [text]})
-    try:
-        steps(config, plugins.transform_class, plugins.predicate_class)
-    except BadConfig as error:
-        _add(problems, error.problems)
-    except ConnectError as error:
-        _add(problems, {"transforms": [str(error)]})
-    if not problems:
-        _add(problems, {name: list(texts) for name, texts in plugin.validate(config).items() if texts})
-    return problems
-
-
-def _add(problems: dict[str, list[str]], more: Mapping[str, list[str]]) -> None:
-    for name, texts in more.items():
-        problems.setdefault(name, []).extend(texts)
-
-
-def validation(name: str, config: Mapping[str, str], worker: WorkerSettings) -> dict[str, Any]:
-    """The response of `PUT /connector-plugins/{name}/config/validate`."""
-    plugin = plugins.connector(name)
-    problems = find_problems(plugin, config, worker)
-    fields = fields_for(plugin)
-    configs = [
-        {
-            "definition": each_definition,
-            "value": {
-                "name": each.name,
-                "value": _shown(each, config.get(each.name)),
-                "recommended_values": each.choices(config) if each.choices else _recommended(each),
-                "errors": problems.pop(each.name, []),
-                "visible": True,
-            },
-        }
-        for each, each_definition in zip(fields, definitions(fields), strict=True)
-    ]
-    # Settings of converters and transforms, which the fields do not list.
-    configs += [
-        {
-            "definition": _definition(Field(other, default=None), -1),
-            "value": {
-                "name": other,
-                "value": config.get(other),
-                "recommended_values": [],
-                "errors": texts,
-                "visible": True,
-            },
-        }
-        for other, texts in problems.items()
-    ]
-    groups = list(dict.fromkeys(each.group for each in fields if each.group))
-    count = sum(len(each["value"]["errors"]) for each in configs)
-    return {"name": name, "error_count": count, "groups": groups, "configs": configs}
-
-
 def definitions(fields: Sequence[Field]) -> list[dict[str, Any]]:
     """As the REST API shows them; numbered within each group, as in Kafka."""
     counts: dict[str, int] = {}
@@ -372,11 +301,11 @@ def definitions(fields: Sequence[Field]) -> list[dict[str, Any]]:
         order = -1
         if each.group is not None:
             order = counts[each.group] = counts.get(each.group, 0) + 1
-        found.append(_definition(each, order))
+        found.append(definition(each, order))
     return found
 
 
-def _definition(field: Field, order: int) -> dict[str, Any]:
+def definition(field: Field, order: int) -> dict[str, Any]:
     return {
         "name": field.name,
         "type": field.type.name,
@@ -390,13 +319,3 @@ def _definition(field: Field, order: int) -> dict[str, Any]:
         "dependents": list(field.dependents),
         "order": order,
     }
-
-
-def _shown(field: Field, text: str | None) -> str | None:
-    if text is None:
-        return field.default_text()
-    return "[hidden]" if field.type is ConfigType.PASSWORD else text
-
-
-def _recommended(field: Field) -> list[str]:
-    return list(field.validator.choices) if isinstance(field.validator, OneOf) else []

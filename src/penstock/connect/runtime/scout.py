@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from penstock import __version__
 from penstock.client.librdkafka import with_login
 from penstock.connect import plugins
 from penstock.connect.api import SinkConnector, SourceConnector
@@ -18,10 +19,11 @@ from penstock.connect.errors import ConnectError
 from penstock.connect.providers import resolve
 from penstock.connect.runtime.channel import Channel
 from penstock.connect.runtime.clients import WorkerSettings, make_producer
-from penstock.connect.runtime.definitions import definitions, fields_for, validation
+from penstock.connect.runtime.definitions import definitions, fields_for
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
 from penstock.connect.runtime.sink import group_of
 from penstock.connect.runtime.transactions import transactional_id
+from penstock.connect.runtime.validation import validation
 from penstock.connect.settings import ConfigType
 from penstock.connect.transforms import PREDICATES, TRANSFORMS
 
@@ -72,7 +74,9 @@ class Scout:
             ("transformation", TRANSFORMS),
             ("predicate", PREDICATES),
         ):
-            found += [{"class": name, "type": kind} for name in sorted(table) if "." in name]
+            found += [
+                {"class": name, "type": kind, "version": __version__} for name in sorted(table) if "." in name
+            ]
         return found
 
     def config(self, name: str) -> list[dict[str, Any]]:

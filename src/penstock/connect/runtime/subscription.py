@@ -52,18 +52,28 @@ def seconds_between_looks(worker: WorkerSettings, config: Mapping[str, str]) -> 
 def problems_of_topics(topics: Sequence[str], regex: str, dead_letters: str) -> dict[str, list[str]]:
     """What is wrong with the topics of a sink, by the name of the setting."""
     if not topics and not regex:
-        return {"topics": ["Must configure one of topics or topics.regex"]}
+        text = "Must configure one of topics or topics.regex"
+        return {"topics": [text], "topics.regex": [text]}
     if topics and regex:
         text = "topics and topics.regex are mutually exclusive options, but both are set."
         return {"topics": [text], "topics.regex": [text]}
     if dead_letters and dead_letters in topics:
-        text = f"DLQ topic '{dead_letters}' must not be included in the connector's topics"
-        return {"errors.deadletterqueue.topic.name": [text]}
+        shown = ", ".join(topics)
+        text = (
+            f"The DLQ topic '{dead_letters}' may not be included in the list of topics ('topics=[{shown}]') "
+            "consumed by the connector"
+        )
+        return {"topics": [text]}
     try:
         if dead_letters and regex and re.fullmatch(regex, dead_letters):
-            text = f"DLQ topic '{dead_letters}' must not match topics.regex"
-            return {"errors.deadletterqueue.topic.name": [text]}
+            text = (
+                f"The DLQ topic '{dead_letters}' may not be matched by the regex for the topics "
+                f"('topics.regex={regex}') consumed by the connector"
+            )
+            return {"topics.regex": [text]}
         re.compile(regex)
     except re.error as error:
-        return {"topics.regex": [f"Invalid value {regex} for configuration topics.regex: {error}"]}
+        return {
+            "topics.regex": [f"Invalid value {regex} for configuration topics.regex: Invalid regex: {error}"]
+        }
     return {}

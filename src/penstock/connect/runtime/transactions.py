@@ -24,7 +24,7 @@ def commit_interval(worker: WorkerSettings, config: Mapping[str, str], settings:
     """Seconds between commits; 0: after each poll."""
     if not worker.exactly_once:
         return worker.flush_seconds
-    if settings["transaction.boundary"] == "poll":
+    if settings["transaction.boundary"].lower() == "poll":
         return 0.0
     timeout = transaction_timeout_ms(worker, config)
     given = settings[_INTERVAL]
@@ -36,7 +36,7 @@ def commit_interval(worker: WorkerSettings, config: Mapping[str, str], settings:
 def problems_of_interval(worker: WorkerSettings, config: Mapping[str, str]) -> dict[str, list[str]]:
     """An interval that is longer than a transaction may last, by the name of its setting."""
     given = config.get(_INTERVAL)
-    if not worker.exactly_once or config.get("transaction.boundary") != "interval" or not given:
+    if not worker.exactly_once or config.get("transaction.boundary", "").lower() != "interval" or not given:
         return {}
     try:
         timeout = transaction_timeout_ms(worker, config)

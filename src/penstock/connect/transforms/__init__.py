@@ -11,6 +11,7 @@ from penstock.connect.transforms.fields import (
     InsertField,
     MaskField,
     ReplaceField,
+    SetSchemaMetadata,
     ValueToKey,
 )
 from penstock.connect.transforms.records import (
@@ -39,6 +40,7 @@ _OF_PARTS = (
     InsertField,
     MaskField,
     ReplaceField,
+    SetSchemaMetadata,
     TimestampConverter,
 )
 _WHOLE = (DropHeaders, Filter, InsertHeader, RegexRouter, TimestampRouter, ValueToKey)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from penstock.connect.api import SinkRecord, SourceRecord
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import Schema, SchemaField, Type
-from penstock.connect.settings import Field, parse
+from penstock.connect.settings import REPLACE_NULL, Field, parse
 
 Record = SourceRecord | SinkRecord
 
@@ -55,6 +55,10 @@ class PartTransform(Transform):
             return record.key_schema, record.key
         return record.value_schema, record.value
 
+    def struct(self, schema: Schema | None, value: Any, purpose: str) -> dict[str, Any]:
+        """A copy of the fields, with nulls read as the transform's `replace.null.with.default` says."""
+        return with_defaults(schema, need_struct(value, purpose), self.settings[REPLACE_NULL.name])
+
     def put(self, record: Record, schema: Schema | None, value: Any) -> Record:
         if self.part == "key":
             return record.changed(key_schema=schema, key=value)
@@ -87,6 +91,16 @@ def need_struct(value: Any, purpose: str) -> dict[str, Any]:
             f"Only Struct or Map objects supported for [{purpose}], found: {type(value).__name__}"
         )
     return value
+
+
+def with_defaults(schema: Schema | None, value: dict[str, Any], replace_null: bool) -> dict[str, Any]:
+    """A copy of the struct; with `replace_null`, fields that are null have their default."""
+    found = dict(value)
+    if replace_null and schema is not None:
+        for each in schema.fields:
+            if found.get(each.name) is None and each.schema.default is not None:
+                found[each.name] = each.schema.default
+    return found
 
 
 def fields_of(schema: Schema) -> dict[str, Schema]:

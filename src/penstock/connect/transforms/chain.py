@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.config.types import split_list
+from penstock.connect.errors import ConnectError
 from penstock.connect.settings import BadConfig, prefixed_problems
 from penstock.connect.transforms.base import Predicate, Record, Transform
 
@@ -21,11 +21,11 @@ def prefixed(config: Mapping[str, str], prefix: str) -> dict[str, str]:
 def steps(config: Mapping[str, str], transform_class: FindClass, predicate_class: FindClass) -> list[Step]:
     """BadConfig names the setting that is wrong."""
     predicates: dict[str, Callable[[Record], bool]] = {}
-    for alias in split_list(config.get("predicates") or ""):
+    for alias in _aliases(config, "predicates"):
         prefix = f"predicates.{alias}."
         predicates[alias] = _made(prefix, prefixed(config, prefix), predicate_class, Predicate, "holds")
     found: list[Step] = []
-    for alias in split_list(config.get("transforms") or ""):
+    for alias in _aliases(config, "transforms"):
         prefix = f"transforms.{alias}."
         own = prefixed(config, prefix)
         name, negate = own.pop("predicate", ""), own.pop("negate", "false").lower() == "true"
@@ -38,12 +38,26 @@ def steps(config: Mapping[str, str], transform_class: FindClass, predicate_class
     return found
 
 
+def _aliases(config: Mapping[str, str], name: str) -> list[str]:
+    found = [each.strip() for each in (config.get(name) or "").split(",") if each.strip()]
+    if len(set(found)) < len(found):
+        shown = ", ".join(found)
+        raise BadConfig(
+            {name: [f"Invalid value [{shown}] for configuration {name}: Duplicate alias provided."]}
+        )
+    return found
+
+
 def _made(prefix: str, own: dict[str, str], find: FindClass, base: Any, method: str) -> Any:
     kind = own.pop("type", None)
     if not kind:
         missing = f'Missing required configuration "{prefix}type" which has no default value.'
         raise BadConfig({f"{prefix}type": [missing]})
-    found: Any = find(kind)
+    try:
+        found: Any = find(kind)
+    except ConnectError as error:
+        text = f"Invalid value {kind} for configuration {prefix}type: {error}"
+        raise BadConfig({f"{prefix}type": [text]}) from error
     made: Any = found
     if inspect.isclass(found) and issubclass(found, base):
         try:

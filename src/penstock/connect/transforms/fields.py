@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 import decimal
+from dataclasses import replace
 from typing import Any
 
 from penstock.connect.api import SinkRecord
-from penstock.connect.converters.logical import millis
 from penstock.connect.errors import DataError
 from penstock.connect.schemas import (
     INT32_SCHEMA,
@@ -19,15 +18,17 @@ from penstock.connect.schemas import (
     Type,
     struct_schema,
 )
-from penstock.connect.settings import ConfigType, Field, Importance
+from penstock.connect.settings import REPLACE_NULL, BadConfig, ConfigType, Field, Importance
 from penstock.connect.transforms.base import (
     PartTransform,
     Record,
     Transform,
     fields_of,
     need_struct,
+    with_defaults,
     with_fields,
 )
+from penstock.connect.transforms.casting import TYPES, cast
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -49,6 +50,7 @@ class InsertField(PartTransform):
         _text("timestamp.field", "Field name for the record's timestamp."),
         _text("static.field", "Field name for the fixed text."),
         _text("static.value", "The fixed text."),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -59,9 +61,11 @@ class InsertField(PartTransform):
                 self._wanted.append((kind, name.rstrip("!?"), not name.endswith("!")))
         if not self._wanted:
             raise ValueError("No field insertion configured")
+        if self.settings["static.field"] and self.settings["static.value"] is None:
+            raise BadConfig({"static.value": ["No value specified for static.value: static.field needs it"]})
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
-        value = dict(need_struct(value, "field insertion"))
+        value = self.struct(schema, value, "field insertion")
         fields = None if schema is None else fields_of(schema)
         for kind, name, optional in self._wanted:
             found, found_schema = self._find(kind, record, schema is not None)
@@ -96,6 +100,7 @@ class ReplaceField(PartTransform):
         Field("exclude", ConfigType.LIST, (), "Fields to leave out."),
         Field("include", ConfigType.LIST, (), "The only fields to keep."),
         Field("renames", ConfigType.LIST, (), "Pairs old:new."),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -111,7 +116,7 @@ class ReplaceField(PartTransform):
         return name not in self.settings["exclude"] and (not include or name in include)
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
-        value = need_struct(value, "field replacement")
+        value = self.struct(schema, value, "field replacement")
         changed = {self._renames.get(k, k): v for k, v in value.items() if self._kept(k)}
         if schema is None:
             return None, changed
@@ -124,11 +129,17 @@ class MaskField(PartTransform):
 
     fields = (
         Field("fields", ConfigType.LIST, doc="The fields to mask.", importance=Importance.HIGH),
-        _text("replacement", "What numbers and strings are replaced by."),
+        Field(
+            "replacement",
+            default=None,
+            doc="What numbers and strings are replaced by.",
+            importance=Importance.LOW,
+        ),
+        REPLACE_NULL,
     )
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
-        value = dict(need_struct(value, "mask fields"))
+        value = self.struct(schema, value, "mask fields")
         for name in self.settings["fields"]:
             if value.get(name) is not None:
                 value[name] = self._masked(value[name])
@@ -161,14 +172,20 @@ class ExtractField(PartTransform):
 
     fields = (
         Field("field", doc="The field to extract.", importance=Importance.MEDIUM),
-        Field("field.syntax.version", ConfigType.STRING, "V1", "V1, or V2 for paths with dots."),
+        Field(
+            "field.syntax.version",
+            default="V1",
+            doc="V1, or V2 for paths with dots.",
+            importance=Importance.HIGH,
+        ),
+        REPLACE_NULL,
     )
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
         name = self.settings["field"]
         path = name.split(".") if self.settings["field.syntax.version"] == "V2" else [name]
         for step in path:
-            value = need_struct(value, "field extraction") if value is not None else None
+            value = None if value is None else self.struct(schema, value, "field extraction")
             if schema is not None:
                 schema = schema.field(step)
                 if schema is None:
@@ -220,6 +237,8 @@ class Flatten(PartTransform):
         fields: dict[str, Schema],
         optional: bool,
     ) -> None:
+        if value is not None:
+            value = with_defaults(schema, value, True)
         for name, each in fields_of(schema).items():
             full = f"{prefix}{self.settings['delimiter']}{name}" if prefix else name
             item = None if value is None else value.get(name)
@@ -230,21 +249,12 @@ class Flatten(PartTransform):
                 flat[full] = item
 
 
-_INTEGERS = {"int8": Type.INT8, "int16": Type.INT16, "int32": Type.INT32, "int64": Type.INT64}
-_CASTS = {
-    **_INTEGERS,
-    "float32": Type.FLOAT32,
-    "float64": Type.FLOAT64,
-    "boolean": Type.BOOLEAN,
-    "string": Type.STRING,
-}
-
-
 class Cast(PartTransform):
     """Fields, or the whole value, as another type: `spec=field:int32,...` or `spec=string`."""
 
     fields = (
         Field("spec", ConfigType.LIST, doc="Pairs field:type, or one type.", importance=Importance.HIGH),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -252,8 +262,8 @@ class Cast(PartTransform):
         self._by_field: dict[str, str] = {}
         for each in self.settings["spec"]:
             name, colon, kind = each.rpartition(":")
-            if kind not in _CASTS:
-                raise ValueError(f"Cast transformation does not support casting to/from {kind}")
+            if kind not in TYPES:
+                raise BadConfig({"spec": [f"Cast transformation does not support casting to/from {kind}"]})
             if colon:
                 self._by_field[name] = kind
             else:
@@ -263,11 +273,11 @@ class Cast(PartTransform):
 
     def change(self, schema: Schema | None, value: Any, record: Record) -> tuple[Schema | None, Any]:
         if self._whole:
-            return self._schema(schema, self._whole), cast(value, self._whole)
-        value = dict(need_struct(value, "cast"))
+            return self._schema(schema, self._whole), cast(value, self._whole, schema)
+        value = self.struct(schema, value, "cast")
         for name, kind in self._by_field.items():
             if value.get(name) is not None:
-                value[name] = cast(value[name], kind)
+                value[name] = cast(value[name], kind, None if schema is None else schema.field(name))
         if schema is None:
             return None, value
         fields = {
@@ -279,40 +289,34 @@ class Cast(PartTransform):
     def _schema(self, schema: Schema | None, kind: str) -> Schema | None:
         if schema is None:
             return None
-        default = None if schema.default is None else cast(schema.default, kind)
-        return Schema(_CASTS[kind], optional=schema.optional, default=default)
+        default = None if schema.default is None else cast(schema.default, kind, schema)
+        return Schema(TYPES[kind], optional=schema.optional, default=default)
 
 
-def cast(value: Any, kind: str) -> Any:
-    try:
-        if kind == "string":
-            return _text_of(value)
-        if isinstance(value, datetime.datetime) and kind == "int64":
-            return millis(value)
-        if kind == "boolean":
-            return value.lower() == "true" if isinstance(value, str) else bool(value)
-        if kind in _INTEGERS:
-            number = int(value)
-            bits = int(kind[3:])
-            # As Java narrows a number.
-            return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
-        return float(value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"Value ({value!r}) was out of range for requested data type {kind}") from error
+class SetSchemaMetadata(PartTransform):
+    """Another name or version for the schema."""
 
+    fields = (
+        Field("schema.name", default=None, doc="Schema name to set.", importance=Importance.HIGH),
+        Field("schema.version", ConfigType.INT, None, "Schema version to set.", importance=Importance.HIGH),
+        REPLACE_NULL,
+    )
 
-def _text_of(value: Any) -> str:
-    """As Kafka's transform: bytes as base64, times as ISO 8601 with milliseconds in UTC."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime.datetime):
-        at = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
-        return at.isoformat(timespec="milliseconds") + "Z"
-    if isinstance(value, datetime.time):
-        return value.isoformat(timespec="milliseconds") + "Z"
-    return value if isinstance(value, str) else str(value)
+    def apply(self, record: Record) -> Record | None:
+        schema, value = self.get(record)
+        if schema is None:
+            if value is None:
+                return record
+            raise DataError("Schema required for [updating schema metadata]")
+        name, version = self.settings["schema.name"], self.settings["schema.version"]
+        if isinstance(value, dict) and schema.type is Type.STRUCT:
+            value = self.struct(schema, value, "updating schema metadata")
+        changed = replace(
+            schema,
+            name=schema.name if name is None else name,
+            version=schema.version if version is None else version,
+        )
+        return self.put(record, changed, value)
 
 
 class ValueToKey(Transform):
@@ -320,11 +324,12 @@ class ValueToKey(Transform):
 
     fields = (
         Field("fields", ConfigType.LIST, doc="The fields of the new key.", importance=Importance.HIGH),
-        Field("replace.null.with.default", ConfigType.BOOLEAN, True, "Whether a null becomes the default."),
+        REPLACE_NULL,
     )
 
     def apply(self, record: Record) -> Record | None:
         value = need_struct(record.value, "copying fields from value to key")
+        value = with_defaults(record.value_schema, value, self.settings[REPLACE_NULL.name])
         names = self.settings["fields"]
         key = {name: value.get(name) for name in names}
         if record.value_schema is None:

@@ -18,18 +18,18 @@ from penstock.connect.schemas import (
     Schema,
     Type,
 )
-from penstock.connect.settings import ConfigType, Field, Importance
+from penstock.connect.settings import REPLACE_NULL, ConfigType, Field, Importance
 from penstock.connect.transforms.base import (
     PartTransform,
     Predicate,
     Record,
     Transform,
     fields_of,
-    need_struct,
     with_fields,
 )
 from penstock.connect.transforms.java_dates import format_date, parse_date
 
+_HIGH, _LOW = Importance.HIGH, Importance.LOW
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -37,14 +37,15 @@ class HeaderFrom(PartTransform):
     """Copies or moves fields into headers."""
 
     fields = (
-        Field("fields", ConfigType.LIST, doc="The fields.", importance=Importance.HIGH),
-        Field("headers", ConfigType.LIST, doc="A header for each of them.", importance=Importance.HIGH),
+        Field("fields", ConfigType.LIST, doc="The fields.", importance=_HIGH),
+        Field("headers", ConfigType.LIST, doc="A header for each of them.", importance=_HIGH),
         Field(
             "operation",
             doc="Either move or copy.",
             validator=OneOf("move", "copy"),
-            importance=Importance.HIGH,
+            importance=_HIGH,
         ),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -55,11 +56,12 @@ class HeaderFrom(PartTransform):
         schema, value = self.get(record)
         if value is None:
             return record
-        value = dict(need_struct(value, "header copying"))
+        read = self.struct(schema, value, "header copying")
+        value = read if self.settings["operation"] == "move" else dict(value)
         fields = None if schema is None else fields_of(schema)
         headers = list(record.headers)
         for name, header in zip(self.settings["fields"], self.settings["headers"], strict=True):
-            headers.append(Header(header, value.get(name), None if fields is None else fields.get(name)))
+            headers.append(Header(header, read.get(name), None if fields is None else fields.get(name)))
             if self.settings["operation"] == "move":
                 value.pop(name, None)
                 if fields is not None:
@@ -70,7 +72,10 @@ class HeaderFrom(PartTransform):
 
 
 class InsertHeader(Transform):
-    fields = (Field("header", doc="The name."), Field("value.literal", doc="The value."))
+    fields = (
+        Field("header", doc="The name.", importance=_HIGH),
+        Field("value.literal", doc="The value.", importance=_HIGH),
+    )
 
     def apply(self, record: Record) -> Record | None:
         header = Header(self.settings["header"], self.settings["value.literal"], STRING_SCHEMA)
@@ -78,7 +83,7 @@ class InsertHeader(Transform):
 
 
 class DropHeaders(Transform):
-    fields = (Field("headers", ConfigType.LIST, doc="The headers to remove."),)
+    fields = (Field("headers", ConfigType.LIST, doc="The headers to remove.", importance=_HIGH),)
 
     def apply(self, record: Record) -> Record | None:
         gone = self.settings["headers"]
@@ -89,8 +94,8 @@ class RegexRouter(Transform):
     """Another topic where the whole topic name matches `regex`; `$1` stands for a group."""
 
     fields = (
-        Field("regex", doc="What the topic must match.", importance=Importance.HIGH),
-        Field("replacement", doc="The new topic.", importance=Importance.HIGH),
+        Field("regex", doc="What the topic must match.", importance=_HIGH),
+        Field("replacement", doc="The new topic.", importance=_HIGH),
     )
 
     def configure(self) -> None:
@@ -109,8 +114,13 @@ class TimestampRouter(Transform):
     """A topic that has the record's time in its name."""
 
     fields = (
-        Field("topic.format", default="${topic}-${timestamp}", doc="The new topic."),
-        Field("timestamp.format", default="yyyyMMdd", doc="The time, as Java's SimpleDateFormat has it."),
+        Field("topic.format", default="${topic}-${timestamp}", doc="The new topic.", importance=_HIGH),
+        Field(
+            "timestamp.format",
+            default="yyyyMMdd",
+            doc="The time, as Java's SimpleDateFormat has it.",
+            importance=_HIGH,
+        ),
     )
 
     def apply(self, record: Record) -> Record | None:
@@ -130,12 +140,12 @@ class TimestampConverter(PartTransform):
     """A time between text, Unix time, Date, Time and Timestamp; a field, or the whole value."""
 
     fields = (
-        Field("field", ConfigType.STRING, "", "The field; empty for the whole value."),
+        Field("field", default="", doc="The field; empty for the whole value.", importance=_HIGH),
         Field(
             "target.type",
             doc="What it becomes.",
             validator=OneOf("string", "unix", "Date", "Time", "Timestamp"),
-            importance=Importance.HIGH,
+            importance=_HIGH,
         ),
         Field("format", ConfigType.STRING, "", "Java's SimpleDateFormat, for text."),
         Field(
@@ -143,7 +153,9 @@ class TimestampConverter(PartTransform):
             default="milliseconds",
             doc="Of Unix time.",
             validator=OneOf("seconds", "milliseconds", "microseconds", "nanoseconds"),
+            importance=_LOW,
         ),
+        REPLACE_NULL,
     )
 
     def configure(self) -> None:
@@ -156,7 +168,7 @@ class TimestampConverter(PartTransform):
         name = self.settings["field"]
         if not name:
             return self._schema(schema), self._convert(value)
-        value = dict(need_struct(value, "converting timestamp formats"))
+        value = self.struct(schema, value, "converting timestamp formats")
         value[name] = self._convert(value.get(name))
         if schema is None:
             return None, value

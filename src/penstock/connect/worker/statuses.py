@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.librdkafka import with_login
+from penstock.client.librdkafka import PROMPT_FETCH, with_login
 from penstock.client.partitioning import KEY_PARTITIONER
 from penstock.connect.worker.configs import Unit
 from penstock.elected.errors import CannotStart
@@ -202,6 +202,7 @@ class StatusTopic:
                     "auto.offset.reset": "earliest",
                     "enable.partition.eof": True,
                     "fetch.wait.max.ms": 100,
+                    **PROMPT_FETCH,
                     "reconnect.backoff.max.ms": 1000,
                     "log_level": 0,
                 }

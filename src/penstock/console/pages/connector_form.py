@@ -93,9 +93,15 @@ def _field(field: reads.Field, values: dict[str, str]) -> None:
     with ui.element("div").classes("w-full"):
         if field.choices and len(field.choices) <= 50:
             options = list(dict.fromkeys([*field.choices, *([now] if now else [])]))
-            ui.select(options, value=now or None, label=label, on_change=lambda e: keep(e.value)).props(
-                "outlined dense clearable"
-            ).classes("w-full")
+            # A class may be one that no list has, such as a Python function as a transform.
+            more: Any = "add-unique" if field.kind == "CLASS" else None
+            ui.select(
+                options,
+                value=now or None,
+                label=label,
+                on_change=lambda e: keep(e.value),
+                new_value_mode=more,
+            ).props("outlined dense clearable").classes("w-full")
         else:
             box = ui.input(label, value=now, on_change=lambda e: keep(e.value)).props("outlined dense")
             box.classes("w-full")

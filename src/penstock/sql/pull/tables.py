@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client import ClientError, ClientSettings, Cluster
 from penstock.client.brokers import TopicInfo
 from penstock.client.cluster import EARLIEST, LATEST
-from penstock.client.librdkafka import with_login
+from penstock.client.librdkafka import PROMPT_FETCH, with_login
 from penstock.errors import ApiError, PenstockError
 from penstock.registry.errors import RegistryError
 from penstock.sql.catalog.catalog import Relation
@@ -334,6 +334,7 @@ class FollowedTables:
                     "fetch.wait.max.ms": _FETCH_WAIT_MS,
                     "fetch.error.backoff.ms": 50,
                     "queued.max.messages.kbytes": 16 << 10,
+                    **PROMPT_FETCH,
                     "reconnect.backoff.max.ms": 1000,
                     "error_cb": lambda error: log.debug("librdkafka: %s", error.str()),
                 }

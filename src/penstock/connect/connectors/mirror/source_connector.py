@@ -51,7 +51,7 @@ class MirrorSourceConnector(SourceConnector):
     @classmethod
     def validate(cls, config: Mapping[str, str]) -> dict[str, list[str]]:
         found = problems(config, cls.fields)
-        if config.get("exactly.once.support") == "required" and not any(found.values()):
+        if config.get("exactly.once.support", "").lower() == "required" and not any(found.values()):
             if client(config, SOURCE, "consumer").isolation != READ_COMMITTED:
                 found["exactly.once.support"] = [
                     "Exactly once needs source.consumer.isolation.level=read_committed, the default: "

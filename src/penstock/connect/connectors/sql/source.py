@@ -334,7 +334,7 @@ class SqlSource(SourceConnector):
                     f"{settings['db.timezone']} is not a time zone: use one such as Europe/Berlin"
                 ]
             }
-        if mode == "bulk" and config.get("exactly.once.support") == "required":
+        if mode == "bulk" and config.get("exactly.once.support", "").lower() == "required":
             return {"mode": ["mode=bulk reads all rows again after a restart, which is not exactly once"]}
         return problem_with(config)
 
