@@ -155,7 +155,7 @@ class JwksTokens:
         if len(data) > _LARGEST_SET:
             raise ValueError("the answer is too large")
         found = self._jwt.PyJWKSet.from_dict(json.loads(data))
-        # With a shared secret in the set, PyJWT would take its HMAC for a signature, whatever the token names.
+        # A token may not be signed with a shared secret, and a secret in a set of keys is none.
         public = [key for key in found.keys if key.key_type != "oct" and key.public_key_use in (None, "sig")]
         return {key.key_id: key for key in public}
 

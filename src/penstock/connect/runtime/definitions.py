@@ -8,6 +8,7 @@ from typing import Any
 from penstock.config.types import ConfigType, NonEmpty, OneOf, Range, split_list
 from penstock.connect import plugins
 from penstock.connect.api import Connector, SinkConnector
+from penstock.connect.concealment import conceal
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import Unresolved, resolve
 from penstock.connect.runtime.clients import WorkerSettings
@@ -285,7 +286,14 @@ def fields_for(plugin: type[Connector]) -> tuple[Field, ...]:
 def find_problems(
     plugin: type[Connector], config: Mapping[str, str], worker: WorkerSettings
 ) -> dict[str, list[str]]:
-    """All problems of a configuration, by field."""
+    """All problems of a configuration, by field, without the secrets of references."""
+    found = _problems(plugin, config, worker)
+    return {conceal(name): [conceal(text) for text in texts] for name, texts in found.items()}
+
+
+def _problems(
+    plugin: type[Connector], config: Mapping[str, str], worker: WorkerSettings
+) -> dict[str, list[str]]:
     problems: dict[str, list[str]] = {}
     try:
         config = resolve(config)
