@@ -129,8 +129,8 @@ class _Client:
         settings = {
             "bootstrap.servers": f"127.0.0.1:{port}",
             **_COMMON,
-            **json.loads(os.environ.get(_MORE, "{}")),
             **(_PRODUCE if kind == _PRODUCER else _CONSUME),
+            **json.loads(os.environ.get(_MORE, "{}")),
         }
         configuration = library.conf_new()
         for name, value in settings.items():

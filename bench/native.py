@@ -107,7 +107,7 @@ def _through(process: BrokerProcess, records: int, size: int) -> dict[str, float
         if (there := wire.end_offset(process.port, TOPIC, PARTITIONS)) != records:
             raise RuntimeError(f"{there} records in the log, {records} were delivered")
     directories = [process.directory / "data" / f"{TOPIC}-{index}" for index in range(PARTITIONS)]
-    with null_broker(TOPIC, directories) as port:
+    with null_broker(TOPIC, directories) as (port, _):
         for way, name in (("in", "produce"), ("out", "consume")):
             run = librdkafka.run(name, port, TOPIC, PARTITIONS, records, size)
             measured[f"null {way}"] = volume / run.seconds

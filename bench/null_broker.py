@@ -4,24 +4,27 @@ Produce is read and dropped, and answered with success; Fetch is answered from t
 by sendfile. Nothing is parsed that need not be, nothing is checked, nothing is kept. What a real client
 reaches here, no broker in its place can exceed by much. A process of its own, a thread for each connection:
 
-python -m bench.null_broker TOPIC PARTITION_DIRECTORY...
+python -m bench.null_broker KEYSTORE TOPIC PARTITION_DIRECTORY...
 
-prints its port, and serves until its standard input ends.
+prints its port, and serves until its standard input ends. With a keystore, a PEM file, it speaks TLS, and
+decrypts in memory as the broker does; records are not fetched from such a one. "" is none.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import sys
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.wire import RECEIVE_BYTES
 from penstock.wire.api_keys import ApiKey
@@ -36,18 +39,21 @@ _VERSIONS = {
     ApiKey.API_VERSIONS: (0, 0),
 }
 _UNSUPPORTED_VERSION = 35
+CIPHERTEXT_BYTES = 256 * 1024
 _HEADER = struct.Struct(">ihhih")  # length, API, version, correlation id, length of the client id
 _BATCH = struct.Struct(">qi")
 
 
 @contextmanager
-def null_broker(topic: str, directories: list[Path]) -> Iterator[int]:
-    """Its port."""
-    command = [sys.executable, "-m", "bench.null_broker", topic, *map(str, directories)]
+def null_broker(
+    topic: str, directories: list[Path], keystore: Path | None = None
+) -> Iterator[tuple[int, int]]:
+    """Its port, and its process."""
+    command = [sys.executable, "-m", "bench.null_broker", str(keystore or ""), topic, *map(str, directories)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdin is not None
         try:
-            yield int(process.stdout.readline())
+            yield int(process.stdout.readline()), process.pid
         finally:
             process.stdin.close()
 
@@ -76,8 +82,51 @@ class _Segment:
         return start, self.positions[last] - start
 
 
+class _Encrypted:
+    """A connection with TLS."""
+
+    def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
+        self._socket = connection
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
+        self._view = memoryview(bytearray(CIPHERTEXT_BYTES))
+        self._wait_for(self._tls.do_handshake)
+
+    def recv_into(self, view: memoryview) -> int:
+        got: int = self._wait_for(lambda: self._tls.read(len(view), view))  # type: ignore[arg-type]
+        return got
+
+    def sendall(self, data: bytes, flags: int = 0) -> None:
+        self._tls.write(data)
+        self._flush()
+
+    def fileno(self) -> int:
+        raise RuntimeError("records are not sent over TLS here")
+
+    def _wait_for(self, step: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                found = step()
+            except ssl.SSLWantReadError:
+                self._flush()
+                got = self._socket.recv_into(self._view)
+                if not got:
+                    return 0
+                self._in.write(self._view[:got])
+            else:
+                self._flush()
+                return found
+
+    def _flush(self) -> None:
+        if self._out.pending:
+            self._socket.sendall(self._out.read())
+
+
 class _NullBroker:
-    def __init__(self, topic: str, directories: list[Path]) -> None:
+    def __init__(self, keystore: str, topic: str, directories: list[Path]) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if keystore else None
+        if self._context is not None:
+            self._context.load_cert_chain(keystore)
         self._topic = topic
         self._segments = [_Segment(directory) for directory in directories]
         # What is fetched past this is not there yet: known from the batch that ends the file.
@@ -98,7 +147,8 @@ class _NullBroker:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
-    def _converse(self, connection: socket.socket) -> None:
+    def _converse(self, raw: socket.socket) -> None:
+        connection = raw if self._context is None else _Encrypted(raw, self._context)
         view = memoryview(bytearray(RECEIVE_BYTES))
         filled = 0
         while True:
@@ -149,7 +199,7 @@ class _NullBroker:
         return _framed(correlation, ApiKey.PRODUCE, version, Message(responses=topics, throttle_time_ms=0))
 
     def _answer(
-        self, api: ApiKey, version: int, correlation: int, body: bytes, connection: socket.socket
+        self, api: ApiKey, version: int, correlation: int, body: bytes, connection: _Connection
     ) -> bytes:
         if api == ApiKey.API_VERSIONS:
             keys = [
@@ -195,7 +245,7 @@ class _NullBroker:
             cluster_authorized_operations=0,
         )
 
-    def _fetch(self, correlation: int, request: Message, connection: socket.socket) -> None:
+    def _fetch(self, correlation: int, request: Message, connection: _Connection) -> None:
         """One partition, as the clients here ask; written out, because the records follow by sendfile."""
         if not request.topics:
             time.sleep(request.max_wait_ms / 1000)
@@ -218,13 +268,16 @@ class _NullBroker:
             start += os.sendfile(connection.fileno(), self._segments[index].file, start, stop - start)
 
 
+_Connection = socket.socket | _Encrypted
+
+
 def _framed(correlation: int, api: ApiKey, version: int, message: Message) -> bytes:
     body = encode_response(api, version, message)
     return struct.pack(">ii", 4 + len(body), correlation) + body
 
 
-def main(topic: str, *directories: str) -> None:
-    broker = _NullBroker(topic, [Path(directory) for directory in directories])
+def main(keystore: str, topic: str, *directories: str) -> None:
+    broker = _NullBroker(keystore, topic, [Path(directory) for directory in directories])
     threading.Thread(target=broker.serve, daemon=True).start()
     print(broker.port, flush=True)
     sys.stdin.read()

@@ -7,12 +7,13 @@ meanwhile. Without Maven there is no Kafka to compare with: it is skipped by nam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from bench import librdkafka, wire
+from bench.null_broker import null_broker
 from bench.process import broker, cpu_seconds, scratch
 from bench.report import Report, Result
 from penstock.cli.access.authority import Authority
@@ -40,6 +41,7 @@ class Side:
 def measure(report: Report, *, records: int, rounds: int) -> None:
     with _penstock() as side:
         _report(report, side, _measured(side, records, rounds), at_least=0.5)
+    _report_nothing_behind(report, _measured_nothing(records, rounds))
     try:
         libraries = fetch()
     except NotFetched as error:
@@ -106,6 +108,45 @@ def _measured(side: Side, records: int, rounds: int) -> dict[str, list[float]]:
             wire.drop_topic(side.port, topic)
             side.await_deletion(topic)
     return found
+
+
+def _measured_nothing(records: int, rounds: int) -> dict[str, list[float]]:
+    """Produce to a server that decrypts, drops and acknowledges: what the client and TLS alone allow."""
+    found: dict[str, list[float]] = {}
+    gigabytes = records * SIZE / 1e9
+    with scratch() as directory, ExitStack() as servers:
+        keystore, tls = _certificates(directory)
+        partitions = [directory / f"{TOPIC}-{number}" for number in range(PARTITIONS)]
+        for partition in partitions:
+            partition.mkdir()
+            (partition / f"{0:020}.log").touch()
+        ways: list[tuple[str, Path | None, dict[str, str]]] = [("plain", None, {}), ("tls", keystore, tls)]
+        running = {name: servers.enter_context(null_broker(TOPIC, partitions, pem)) for name, pem, _ in ways}
+        for number in range(rounds + 1):
+            for name, _, settings in ways:
+                port, pid = running[name]
+                before = cpu_seconds(pid)
+                run = librdkafka.run("produce", port, TOPIC, PARTITIONS, records, SIZE, settings)
+                if number:
+                    found.setdefault(name, []).append(gigabytes / run.seconds)
+                    found.setdefault(f"{name} cpu", []).append((cpu_seconds(pid) - before) / gigabytes)
+    return found
+
+
+def _report_nothing_behind(report: Report, found: dict[str, list[float]]) -> None:
+    ratios = [one / other for one, other in zip(found["tls"], found["plain"], strict=True)]
+    what = "produce with nothing behind it"
+    report.add(
+        Result(f"{what}, without TLS", median(found["plain"]), "GB/s"),
+        Result(f"{what}, over TLS", median(found["tls"]), "GB/s"),
+        Result(f"{what}: TLS / without", median(ratios), "", note=f"{min(ratios):.2f} to {max(ratios):.2f}"),
+        Result(
+            f"{what}: server CPU over TLS",
+            median(found["tls cpu"]),
+            "s/GB",
+            note=f"{median(found['plain cpu']):.2f} without",
+        ),
+    )
 
 
 def _report(report: Report, side: Side, found: dict[str, list[float]], at_least: float | None) -> None:

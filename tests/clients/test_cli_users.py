@@ -6,9 +6,12 @@ import asyncio
 import json
 import os
 import pty
+import socket
+import ssl
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,7 @@ def certs(tmp_path_factory):
     made = json.loads(result.stdout)
     assert made == {
         "ca": str(directory / "ca.pem"),
+        "crl": str(directory / "crl.pem"),
         "certificates": {"server": str(directory / "server.pem"), "alice": str(directory / "alice.pem")},
     }
     return directory
@@ -48,6 +52,7 @@ class Site:
             "ssl.keystore.location": str(certs / "server.pem"),
             "ssl.truststore.location": str(certs / "ca.pem"),
             "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.crl.location": str(certs / "crl.pem"),
             "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
             "num.partitions": "1",
         }
@@ -226,3 +231,58 @@ def test_a_line_of_a_users_file_has_a_salted_hash_that_counts(run, tmp_path):
     assert asyncio.run(file.check("alice", "wrong")) is None
     assert json.loads(run("hash", "bob", "--password-env", "ALICE", "--json").stdout)["user"] == "bob"
     run("hash", "a:b", "--password-env", "ALICE", expect=2)
+
+
+@pytest.mark.promise(
+    "protocol",
+    "With ssl.crl.location a client whose certificate is revoked fails in its next handshake, without a "
+    "restart; the test authority revokes with `penstock certs revoke`",
+)
+@pytest.mark.parametrize("client", list(SECURE_CLIENTS))
+def test_a_client_whose_certificate_is_revoked_is_refused_without_a_restart(site, client):
+    def certs_command(*arguments):
+        result = CliRunner().invoke(cli, ["certs", *arguments, "--json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def roundtrip(name):
+        login = Login("SSL", site.certs / "ca.pem", site.certs / f"{name}.pem")
+        SECURE_CLIENTS[client](f"127.0.0.1:{site.ports[2]}", f"revoked-{client}", login)
+
+    lost, kept = f"lost-{client}", f"kept-{client}"
+    certs_command("create", str(site.certs), "--server", "unused", "--client", lost, "--client", kept)
+    roundtrip(lost)
+    before = certs_command("revoke", str(site.certs), lost)["revoked"]
+    deadline = time.monotonic() + 120
+    while not handshake_fails(site, lost):  # the broker checks the file every two seconds
+        assert time.monotonic() < deadline
+    with pytest.raises(LoginRefused):
+        roundtrip(lost)
+    roundtrip(kept)
+    assert certs_command("revoke", str(site.certs), lost)["revoked"] == before
+
+
+def handshake_fails(site, name):
+    tls = ssl.create_default_context(cafile=site.certs / "ca.pem")
+    tls.maximum_version = ssl.TLSVersion.TLSv1_2  # with 1.3 only the first read shows it
+    tls.load_cert_chain(site.certs / f"{name}.pem")
+    with socket.create_connection(("127.0.0.1", site.ports[2])) as raw:
+        try:
+            tls.wrap_socket(raw, server_hostname="127.0.0.1").close()
+        except ssl.SSLError as error:
+            assert error.reason == "SSLV3_ALERT_CERTIFICATE_REVOKED"
+            return True
+    return False
+
+
+def test_only_certificates_of_the_authority_can_be_revoked(certs, tmp_path):
+    def refused(*arguments):
+        result = CliRunner().invoke(cli, ["certs", "revoke", *map(str, arguments)])
+        assert result.exit_code == 1, result.output
+        return result.output
+
+    assert CliRunner().invoke(cli, ["certs", "create", str(tmp_path / "other")]).exit_code == 0
+    assert "is not a certificate of" in refused(certs, tmp_path / "other" / "server.pem")
+    assert "No such file" in refused(certs, "nobody")
+    assert "has no authority" in refused(tmp_path, "alice")
+    assert list(tmp_path.iterdir()) == [tmp_path / "other"]

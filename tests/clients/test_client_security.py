@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from penstock.admin.cluster import Cluster as AdminCluster
+from penstock.cli.access.authority import Authority as CertsAuthority
 from penstock.cli.main import cli
 from penstock.cli.options.properties import read_properties
 from penstock.client import (
@@ -22,6 +24,7 @@ from penstock.client import (
     ClusterTimeout,
     TlsFailed,
 )
+from penstock.client.errors import BadClientSetting
 from penstock.console.reads.samples import take_sample
 from penstock.errors import PenstockError
 from penstock.spark.source.reading import read_range
@@ -114,6 +117,32 @@ def test_a_certificate_for_another_host_counts_only_where_names_are_not_checked(
         cluster.topics()
     with connect(proxy, **settings, **{"ssl.endpoint.identification.algorithm": ""}) as cluster:
         assert topic in cluster.topics()
+
+
+@pytest.mark.promise(
+    "client library", "TLS works with PEM files, verified host names and client certificates"
+)
+def test_a_revoked_certificate_of_a_server_is_not_trusted(behind: Behind, topic: str, tmp_path: Path) -> None:
+    authority = CertsAuthority.open(tmp_path / "certs", "revoking", 30)
+    server = authority.issue(tmp_path / "server.pem", "127.0.0.1", ["127.0.0.1"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server)
+    proxy = Proxy(context)
+    behind(proxy)
+    lists, _ = authority.revoke([], 30)
+    settings = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(authority.certificate_file),
+        "ssl.crl.location": str(lists),
+    }
+    with connect(proxy, **settings) as cluster:
+        assert topic in cluster.topics()
+    authority.revoke([server], 30)
+    with connect(proxy, **settings) as cluster, pytest.raises(TlsFailed, match="certificate revoked"):
+        cluster.topics()
+    lists.write_text(authority.certificate_file.read_text())
+    with pytest.raises(BadClientSetting, match=r"ssl\.crl\.location=.* has CERTIFICATE"):
+        connect(proxy, **settings)
 
 
 @pytest.mark.promise(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import json
 import logging
 import os
@@ -362,6 +364,17 @@ def token(key: Any, key_id: str = "one", algorithm: str = "ES256", **claims: Any
     return jwt.encode(body, key, algorithm=algorithm, headers={"kid": key_id})
 
 
+def b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def under_another_name(text: str) -> str:
+    """A token with an HMAC whose header names a signature."""
+    body = text.split(".")[1]
+    head = b64(b'{"alg":"ES256","typ":"JWT","kid":"shared"}')
+    return f"{head}.{body}.{b64(hmac.digest(b's' * 32, f'{head}.{body}'.encode(), 'sha256'))}"
+
+
 async def bearer(broker: Broker, text: str) -> tuple[Message, Message | None, Client]:
     client = await connected(broker)
     await handshake(client, "OAUTHBEARER")
@@ -394,7 +407,14 @@ def test_a_token_of_the_issuer_lets_its_user_in_and_others_do_not(tmp_path: Path
         "unsigned": jwt.encode({"sub": "alice"}, None, algorithm="none", headers={"kid": "one"}),
         "signed with a part of the public key": token(public, algorithm="HS256"),
         "no token": "nothing",
+        "a header nested too deeply": ".".join(map(b64, [b'{"alg":' + b"[" * 40_000, b"{}", b"s"])),
+        "an infinite end": token(one, exp=float("inf")),
+        "a secret in the key set": token(b"s" * 32, "shared", "HS256"),
+        "a secret in the key set, by another name": under_another_name(token(b"s" * 32, "shared", "HS256")),
     }
+    keys = json.loads((tmp_path / "jwks.json").read_text())
+    keys["keys"].append({"kty": "oct", "kid": "shared", "k": b64(b"s" * 32)})
+    (tmp_path / "jwks.json").write_text(json.dumps(keys))
 
     async def scenario() -> None:
         clock = ManualClock()

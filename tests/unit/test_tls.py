@@ -20,6 +20,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.net.context import RequestContext
 from penstock.broker.security.authentication.subjects import SubjectRules, subject_of
 from penstock.broker.security.authentication.tls import TlsSettings
+from penstock.cli.access.authority import Authority as CertsAuthority
 from penstock.clock import ManualClock
 from penstock.config import BrokerConfig
 from penstock.controller import TopicSpec
@@ -295,6 +296,80 @@ def test_changed_files_are_read_without_a_restart_and_broken_ones_are_not_used(
         asyncio.run(scenario())
     assert "listener SSL: reloaded TLS certificates" in caplog.text
     assert "listener SSL: could not reload TLS certificates" in caplog.text
+
+
+@pytest.mark.promise(
+    "protocol",
+    "With ssl.crl.location a client whose certificate is revoked fails in its next handshake, without a "
+    "restart; the test authority revokes with `penstock certs revoke`",
+)
+def test_a_revoked_certificate_is_refused_from_the_next_handshake_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keystore(tmp_path)
+    people = CertsAuthority.open(tmp_path / "people", "people", 30)
+    files = {name: people.issue(tmp_path / f"{name}.pem", name) for name in ("alice", "bob")}
+    lists, _ = people.revoke([], 30)
+    settings = {
+        "ssl.client.auth": "required",
+        "ssl.truststore.location": str(people.certificate_file),
+        "ssl.crl.location": str(lists),
+    }
+
+    def of(name: str) -> ssl.SSLContext:
+        made = context()
+        made.load_cert_chain(files[name])
+        return made
+
+    async def scenario() -> None:
+        async with running(tmp_path, settings) as (broker, port):
+            standing = await connected(port, of("alice"))
+            await standing.request(ApiKey.METADATA, 9, metadata())
+            people.revoke([files["alice"]], 30)
+            await broker._refresh_certificates()
+            assert await refused(port, of("alice"))
+            assert not await refused(port, of("bob"))
+            await standing.request(ApiKey.METADATA, 9, metadata())
+            standing.writer.close()
+            # A list that cannot be used does not replace the one in force.
+            lists.write_text(people.certificate_file.read_text())
+            await broker._refresh_certificates()
+            assert await refused(port, of("alice"))
+            assert not await refused(port, of("bob"))
+            # Earlier entries stay in a new list.
+            lists.unlink()
+            people.revoke([files["alice"]], 30)
+            people.revoke([files["bob"]], 30)
+            await broker._refresh_certificates()
+            assert await refused(port, of("alice")) and await refused(port, of("bob"))
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+    assert "certificate revoked" in caplog.text
+    assert "it must have X509 CRL blocks and nothing else" in caplog.text
+
+
+def test_an_expired_revocation_list_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    keystore(tmp_path)
+    people = CertsAuthority.open(tmp_path / "people", "people", 30)
+    alice = people.issue(tmp_path / "alice.pem", "alice")
+    lists, _ = people.revoke([], -1)
+    settings = {
+        "ssl.client.auth": "required",
+        "ssl.truststore.location": str(people.certificate_file),
+        "ssl.crl.location": str(lists),
+    }
+
+    async def scenario() -> None:
+        async with running(tmp_path, settings) as (broker, port):
+            tls = context()
+            tls.load_cert_chain(alice)
+            assert await refused(port, tls)
+            people.revoke([], 30)
+            await broker._refresh_certificates()
+            assert not await refused(port, tls)
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

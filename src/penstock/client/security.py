@@ -16,6 +16,12 @@ from dataclasses import dataclass, field
 
 from penstock.client.errors import BadClientSetting
 from penstock.client.oauth import AWS_MSK_IAM, OAUTHBEARER, TOKEN_MECHANISMS, TokenSource, token_source
+from penstock.credentials.revocation import (
+    SETTING,
+    BadRevocationList,
+    load_revocation_lists,
+    read_revocation_lists,
+)
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER, AWS_MSK_IAM)
@@ -32,6 +38,8 @@ class Security:
     protocol: str = "PLAINTEXT"
     ca: str | None = None
     """PEM text of the certificates to trust; None trusts those of the system."""
+    revocations: str | None = field(default=None, repr=False)
+    """PEM text of revocation lists; a revoked server is not connected to."""
     certificate: str | None = None
     """PEM text of the client's own certificate chain."""
     key: str | None = field(default=None, repr=False)
@@ -62,7 +70,7 @@ class Security:
             raise BadClientSetting(
                 f"security.protocol={settings['security.protocol']}: must be one of {', '.join(PROTOCOLS)}"
             )
-        certificate = key = ca = None
+        certificate = key = ca = revocations = None
         versions: tuple[str, ...] = ()
         mechanism = username = password = ""
         is_token, tokens = False, None
@@ -70,6 +78,7 @@ class Security:
             ca = _truststore(settings)
             certificate, key = _keystore(settings)
             versions = _versions(settings)
+            revocations = _revocations(settings)
         if protocol.startswith("SASL"):
             mechanism = _mechanism(settings)
             options = jaas_options(settings["sasl.jaas.config"]) if settings.get("sasl.jaas.config") else {}
@@ -82,6 +91,7 @@ class Security:
         return cls(
             protocol,
             ca=ca,
+            revocations=revocations,
             certificate=certificate,
             key=key,
             key_password=settings.get("ssl.key.password") or settings.get("ssl.keystore.password"),
@@ -105,6 +115,10 @@ class Security:
                 context.minimum_version, context.maximum_version = versions[0], versions[-1]
             if self.certificate is not None and self.key is not None:
                 self._load_own(context, self.certificate, self.key)
+            if self.revocations is not None:
+                load_revocation_lists(context, self.revocations)
+        except BadRevocationList as error:
+            raise BadClientSetting(str(error)) from error
         except (ssl.SSLError, ValueError) as error:
             raise BadClientSetting(
                 f"the PEM of an ssl.truststore or ssl.keystore setting cannot be used: {error}"
@@ -131,6 +145,16 @@ def _truststore(settings: Mapping[str, str]) -> str | None:
         if path := settings.get(name):
             return _pem_file(name, path, settings.get("ssl.truststore.type"))
     return None
+
+
+def _revocations(settings: Mapping[str, str]) -> str | None:
+    path = settings.get(SETTING)
+    if not path:
+        return None
+    try:
+        return read_revocation_lists(path)
+    except BadRevocationList as error:
+        raise BadClientSetting(str(error)) from error
 
 
 def _keystore(settings: Mapping[str, str]) -> tuple[str | None, str | None]:

@@ -96,6 +96,9 @@ _LISTENER = (
          "The cipher suites of TLS 1.2, by OpenSSL's or the IANA's names; empty for OpenSSL's secure ones."),
     _row("ssl.client.auth", STRING, "none", OneOf("none", "requested", "required"),
          "Whether clients must show a certificate (mutual TLS)."),
+    _row("ssl.crl.location", STRING, None, None,
+         "A PEM file with revocation lists (CRL) of the authorities whose certificates are accepted. A"
+         " handshake with a revoked one fails. A changed file is read again. Kafka has no such setting."),
     _row("ssl.enabled.protocols", LIST, TLS_VERSIONS, AtLeastOneOf(*TLS_VERSIONS),
          "The versions of TLS that are spoken."),
     _row("ssl.endpoint.identification.algorithm", STRING, "https", OneOf("https", ""),

@@ -76,7 +76,7 @@ UNUSED: dict[str, ConfigDef] = {row.name: row for row in (*_FOR_ALL_BROKERS, *_F
 """Those that can be altered while the broker runs."""
 
 ONE_BROKER_ONLY = frozenset(row.name for row in _FOR_ONE_BROKER) | {
-    "sasl.jaas.config", "ssl.cipher.suites", "ssl.client.auth",
+    "sasl.jaas.config", "ssl.cipher.suites", "ssl.client.auth", "ssl.crl.location",
     "ssl.enabled.protocols", "ssl.endpoint.identification.algorithm",
 }  # fmt: skip
 """Not for all brokers at once."""

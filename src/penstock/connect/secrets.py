@@ -6,30 +6,20 @@ are secret depending on their names. A reference (`${file:…}`) to a secret may
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 from collections.abc import Collection, Mapping
-from urllib.parse import quote, quote_plus
 
+from penstock.connect.concealment import HIDDEN, LEAST, NAMES, other_forms
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import resolve
 from penstock.credentials.references import only_references, references_in
 
-HIDDEN = "[hidden]"
-
-_NAMES = re.compile(
-    r"passw|passphrase|secret|token|credential|user\.?info|jaas|private\.?key|access\.?key|api\.?key|ssl\.key\b",
-    re.IGNORECASE,
-)
 _IN_URL = re.compile(r"(://[^/\s:@]*:)(?!\$\{)[^/\s@]+(?=@)")
-_LEAST = 4
-"""The minimum length of a secret that is searched for in other values: shorter ones could occur by chance."""
 
 
 def is_secret(name: str, declared: Collection[str], passwords: Collection[str]) -> bool:
     """`declared` are the settings that the plugin declares, `passwords` those that it declares as secret."""
-    return name in passwords or (name not in declared and _NAMES.search(name) is not None)
+    return name in passwords or (name not in declared and NAMES.search(name) is not None)
 
 
 def hidden(
@@ -52,7 +42,7 @@ def with_references(
     ConnectError names a setting that contains a secret in a form that cannot be replaced by a reference.
     """
     values = resolve({reference: reference for text in given.values() for reference in references_in(text)})
-    secrets = {value: reference for reference, value in values.items() if len(value) >= _LEAST}
+    secrets = {value: reference for reference, value in values.items() if len(value) >= LEAST}
     longest_first = sorted(secrets, key=len, reverse=True)
     found = re.compile("|".join(map(re.escape, longest_first))) if secrets else None
     stored = {}
@@ -66,7 +56,7 @@ def with_references(
         if found is not None:
             text = found.sub(lambda match: secrets[match[0]], text)
             for secret, reference in secrets.items():
-                if any(form in text for form in _other_forms(secret)):
+                if any(form in text for form in other_forms(secret)):
                     raise ConnectError(
                         f"The setting {name} of a task has the value of {reference} in an encoded form, "
                         "and would be stored with it: use a secret without special characters, or have the "
@@ -74,10 +64,3 @@ def with_references(
                     )
         stored[name] = text
     return stored
-
-
-def _other_forms(secret: str) -> set[str]:
-    encoded = base64.b64encode(secret.encode()).decode()
-    forms = {quote(secret), quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], encoded}
-    forms.add(secret.strip())
-    return {form for form in forms if form != secret and len(form) >= _LEAST}

@@ -23,6 +23,8 @@ from penstock.errors import ConfigError, MissingExtra
 log = logging.getLogger(__name__)
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+# JSON from elsewhere: of other types, too deeply nested, or with numbers that are infinite.
+_UNREADABLE = (TypeError, ValueError, RecursionError, OverflowError)
 _LARGEST_SET = 1 << 20
 _LARGEST_TOKEN = 64 * 1024
 _FETCH_SECONDS = 10.0
@@ -75,7 +77,7 @@ class JwksTokens:
             raise LoginFailed("the token is too long")
         try:
             key_id = self._jwt.get_unverified_header(token).get("kid")
-        except self._jwt.PyJWTError as error:
+        except (self._jwt.PyJWTError, *_UNREADABLE) as error:
             raise LoginFailed(f"the token cannot be read: {error}") from None
         key = await self._key(key_id)
         if key is None:
@@ -99,7 +101,7 @@ class JwksTokens:
                 },
             )
             user, _ = claims[self._user_claim], int(claims["exp"] * 1000)
-        except (self._jwt.PyJWTError, TypeError, ValueError) as error:
+        except (self._jwt.PyJWTError, *_UNREADABLE) as error:
             raise LoginFailed(f"the token is not valid: {error}") from None
         if not isinstance(user, str) or not user:
             raise LoginFailed(f"a token whose {self._user_claim} is not a name")
@@ -143,7 +145,7 @@ class JwksTokens:
         try:
             self._keys = await asyncio.get_running_loop().run_in_executor(None, self._fetch)
             self._read_at = self._now()
-        except (OSError, HTTPException, ValueError, TypeError, AttributeError, self._jwt.PyJWTError) as error:
+        except (OSError, HTTPException, AttributeError, self._jwt.PyJWTError, *_UNREADABLE) as error:
             log.warning("the keys of tokens at %s cannot be read: %s", self._url, error)
             self._trouble = error
 
@@ -153,7 +155,9 @@ class JwksTokens:
         if len(data) > _LARGEST_SET:
             raise ValueError("the answer is too large")
         found = self._jwt.PyJWKSet.from_dict(json.loads(data))
-        return {key.key_id: key for key in found.keys if key.public_key_use in (None, "sig")}
+        # A token may not be signed with a shared secret, and a secret in a set of keys is none.
+        public = [key for key in found.keys if key.key_type != "oct" and key.public_key_use in (None, "sig")]
+        return {key.key_id: key for key in public}
 
 
 def _refresh(tokens: weakref.ref[JwksTokens]) -> None:

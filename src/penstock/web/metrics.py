@@ -35,6 +35,10 @@ log = logging.getLogger(__name__)
 _LOGGERS = "/admin/loggers/"
 _MOST_BODY = 4096
 
+_TEXT = ("Content-Type", "text/plain; charset=utf-8")
+# With a name of its own: by default wsgiref sends the version of Python.
+_SECURE = [*((name.decode(), value.decode()) for name, value in SECURE_HEADERS), ("Server", "penstock")]
+
 _CHECKED = {
     "HTTP_HOST": b"host",
     "HTTP_ORIGIN": b"origin",
@@ -220,8 +224,6 @@ class _Logins:
 def _guarded(
     app: Callable[..., Iterable[bytes]], guard: Guard, logins: _Logins | None
 ) -> Callable[..., Iterable[bytes]]:
-    secure = [(name.decode(), value.decode()) for name, value in SECURE_HEADERS]
-
     def guarded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         headers = [
             (name, str(environ[key]).encode("latin-1", "replace"))
@@ -235,7 +237,7 @@ def _guarded(
             )
 
         def secured(status: str, given: list[tuple[str, str]], *rest: Any) -> Any:
-            return start_response(status, [*given, *secure], *rest)
+            return start_response(status, [*given, *_SECURE], *rest)
 
         if refusal is None:
             return app(environ, secured)
@@ -243,7 +245,7 @@ def _guarded(
         told = [(name.decode(), value.decode()) for name, value in refusal.headers]
         secured(
             f"{refusal.status} {responses[refusal.status]}",
-            [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body))), *told],
+            [_TEXT, ("Content-Length", str(len(body))), *told],
         )
         return [body]
 
@@ -255,3 +257,15 @@ class _Silent(WSGIRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """The response to a request that cannot be read, with the security headers and without its text."""
+        body = f"{responses[code]}\n".encode()
+        self.close_connection = True
+        self.request_version = self.protocol_version  # what was parsed so far may be HTTP/0.9, without a head
+        self.send_response_only(code)
+        length = ("Content-Length", str(len(body)))
+        for name, value in [*_SECURE, _TEXT, length, ("Connection", "close")]:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)

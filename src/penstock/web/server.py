@@ -6,17 +6,21 @@ import asyncio
 import json
 import logging
 import socket
+import ssl
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.config import STARTUP_FAILURE
 
 from penstock.web.access import PRINCIPAL, Principal, Role, by_method
 from penstock.web.certificates import LOOK_SECONDS, Certificate
-from penstock.web.connections import HttpConnection
+from penstock.web.connections import HttpConnection, ServerConfig
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
+from penstock.web.handshakes import TlsListener
 from penstock.web.log_limit import limit_warnings
 from penstock.web.operator import Operated, Operator
 from penstock.web.peers import BodyForged, checked
@@ -98,7 +102,11 @@ class Guarded:
                 receive = checked(receive, admitted.body_digest)
         more = [*self._headers, *more]
 
+        started = False
+
         async def send_readable(message: Message) -> None:
+            nonlocal started
+            started = True
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
@@ -108,6 +116,11 @@ class Guarded:
         except BodyForged as error:
             log.warning("%s %s of another server was refused: %s", method, scope["path"], error)
             await self._refuse(send, method, Refusal(401, "Unauthorized", "Unauthorized"), more)
+        except Exception:
+            if not started:  # uvicorn's own response has no security headers
+                failed = Refusal(500, "Internal Server Error", "Internal Server Error")
+                await self._refuse(send, method, failed)
+            raise  # uvicorn logs it
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Browsers send the page's Origin with it but no preflight, so it does not count as a safe method.
@@ -170,24 +183,29 @@ class Server(uvicorn.Server):
         if operator is not None:
             app = Operated(app, operator)
         guarded: Any = Guarded(app, guard, render, access, needs, secure, sockets)
-        served: Literal["websockets-sansio", "none"] = "websockets-sansio" if sockets else "none"
-        super().__init__(
-            uvicorn.Config(
-                guarded,
-                interface="asgi3",
-                http=HttpConnection,
-                ws=served,
-                lifespan="on" if sockets else "off",
-                access_log=False,
-                log_config=None,
-                server_header=False,
-                proxy_headers=False,  # otherwise the client could choose the address for rate limits
-                timeout_keep_alive=60,
-                timeout_graceful_shutdown=5,
-                ssl_certfile=certificate,
-                ssl_keyfile=key,
-            )
+        served: type[asyncio.Protocol] | Literal["none"] = "none"
+        if sockets:
+            from penstock.web.websockets import WebSocket
+
+            served = WebSocket
+        config = ServerConfig(
+            guarded,
+            interface="asgi3",
+            http=HttpConnection,
+            ws=served,
+            lifespan="on" if sockets else "off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,  # otherwise the client could choose the address for rate limits
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=5,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
         )
+        config.secure = secure
+        super().__init__(config)
+        self._config = config
         limit_warnings(logging.getLogger("uvicorn.error"))
         self._listening = asyncio.Event()
         files = [path for path in (certificate, key) if path is not None]
@@ -199,11 +217,31 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
+        tls = self._config.tls
+        if tls is None:
+            await super().startup(sockets=sockets)
+        else:
+            await self._start_tls(sockets or [], tls)
         if self._certificate is not None:
             watching = self._reload_certificate(self._certificate)
             self._reloading = asyncio.get_running_loop().create_task(watching)
         self._listening.set()
+
+    async def _start_tls(self, sockets: list[socket.socket], context: ssl.SSLContext) -> None:
+        """As uvicorn's `startup`, but with the TLS handshakes among the connections."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        state = self.server_state
+
+        def make() -> HttpConnection:
+            return HttpConnection(config=self.config, server_state=state, app_state=self.lifespan.state)
+
+        self.servers = [
+            TlsListener(each, context, make, state.connections, self.config.backlog)  # type: ignore[misc]
+            for each in sockets
+        ]
+        self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._reloading is not None:
@@ -213,8 +251,8 @@ class Server(uvicorn.Server):
     async def _reload_certificate(self, certificate: Certificate) -> None:
         while True:
             await asyncio.sleep(self.certificate_seconds)
-            if self.config.ssl is not None:
-                certificate.renew(self.config.ssl)
+            if self._config.tls is not None:
+                certificate.renew(self._config.tls)
 
     async def listening(self) -> None:
         await self._listening.wait()

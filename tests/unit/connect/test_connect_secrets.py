@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.connect.concealment import HIDDEN, conceal
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import resolve
 from penstock.connect.rest.app import Api, needed_role
 from penstock.connect.rest.resources import Resources
+from penstock.connect.runtime.clients import WorkerSettings
+from penstock.connect.runtime.definitions import validation
 from penstock.connect.runtime.scout import Scout
-from penstock.connect.secrets import HIDDEN, hidden, with_references
+from penstock.connect.secrets import hidden, with_references
 from penstock.connect.worker.configs import ConfigState, connector_record, task_records
 from penstock.connect.worker.statuses import Statuses
 from penstock.console.reads import connectors as console
@@ -183,3 +190,57 @@ def test_the_console_shows_no_passwords() -> None:
     assert PLANTED not in str(
         console.list_connectors(SimpleNamespace(ask=lambda *_: {"pg": {"info": {"config": CONFIG}}}))
     )
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> str:
+    (tmp_path / "secret").write_text("pl4nted of/a file\n")
+    return f"${{file:{tmp_path / 'secret'}}}"
+
+
+KNOWN_BY_REFERENCE = (
+    "What a reference to a secret stands for is in no error, trace, dead letter or log of Connect"
+)
+
+
+@pytest.mark.promise(
+    "connect", "The secret of a reference is in no error, trace, dead letter or log of Connect"
+)
+@pytest.mark.parametrize("name", ["tasks.max", "key.converter", "errors.tolerance", "transforms", "file"])
+def test_a_validation_does_not_show_what_a_reference_stands_for(name: str, planted: str) -> None:
+    config = {"name": "x", "topic": "t", "file": "f", name: planted}
+    answer = json.dumps(validation("FileStreamSource", config, WorkerSettings({}, {}, "group")))
+    assert "pl4nted" not in answer
+    assert planted in answer
+
+
+@pytest.mark.promise(
+    "connect", "The secret of a reference is in no error, trace, dead letter or log of Connect"
+)
+@pytest.mark.parametrize(("kind", "name"), [("connector", "tasks.max"), ("task", "key.converter")])
+def test_an_error_of_a_process_does_not_show_what_a_reference_stands_for(
+    kind: str, name: str, planted: str
+) -> None:
+    config = {
+        "name": "x", "connector.class": "FileStreamSource", "tasks.max": "1", "topic": "t",
+        "file": "/dev/null", name: planted,
+    }  # fmt: skip
+    worker = asdict(WorkerSettings({"bootstrap.servers": "127.0.0.1:1"}, {}, "group"))
+    message = {"kind": kind, "connector": "x", "task": 0, "connector_config": config, "config": config}
+    command = [sys.executable, "-m", "penstock.connect.runtime.process"]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        process.stdin.write(json.dumps({**message, "worker": worker}) + "\n")
+        process.stdin.flush()  # it stays open: at its end the worker is gone
+        said = process.stdout.read()
+        said += process.stderr.read()
+    failed = [line for line in said.splitlines() if '"failed"' in line]
+    assert failed and planted in failed[0]
+    assert "pl4nted" not in said
+
+
+def test_secrets_are_concealed_in_every_form_in_which_they_are_written() -> None:
+    resolve({"connection.password": 'sw"0rd/fish'})
+    for text in ("dsn=sw%220rd%2Ffish", '{"p": "sw\\"0rd/fish"}', "Basic c3ciMHJkL2Zpc2g=", 'sw"0rd/fish!'):
+        assert "rd/fish" not in conceal(text) and HIDDEN in conceal(text)
+    assert conceal("nothing in particular") == "nothing in particular"

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 import penstock
 from penstock.web.access import AccessSettings
+from penstock.web.guard import SECURE_HEADERS
 from penstock.web.metrics import MetricsSettings, serve_metrics
 from tests.certificates import Authority
 
@@ -120,3 +121,32 @@ def test_a_connection_that_says_nothing_does_not_hold_up_others(secured_metrics)
             f"https://127.0.0.1:{port}/metrics", verify=trusted, trust_env=False, auth=("prometheus", "pear")
         )
         assert answer.status_code == 200
+
+
+@pytest.mark.promise(
+    "http", "Every response has the security headers, also one to a request that cannot be read"
+)
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"NO HTTP AT ALL HERE\r\n\r\n", b"400"),
+        (b"GET / HTTP/7.0\r\n\r\n", b"505"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (b"GET / HTTP/1.1\r\nA: " + b"a" * 70_000 + b"\r\n\r\n", b"431"),
+        (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"403"),
+    ],
+)
+def test_responses_of_a_metrics_port_have_the_security_headers(metrics, request_, status):
+    with socket.create_connection(("127.0.0.1", int(metrics.split(":")[2].split("/")[0]))) as client:
+        client.sendall(request_)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            part = client.recv(65536)
+            assert part, head
+            head += part
+    lines = head.partition(b"\r\n\r\n")[0].lower().splitlines()
+    assert lines[0].split()[1] == status
+    for name, value in SECURE_HEADERS:
+        assert lines.count((name + b": " + value).lower()) == 1
+    assert b"python" not in head.lower()

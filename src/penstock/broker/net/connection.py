@@ -48,6 +48,8 @@ _TURN_S = 0.05
 FRAME_STALL_S = 30.0
 _FRAME_TOTAL_S = 60.0
 _FRAME_MIN_RATE = 16 * 1024
+# IPv4 clients of a socket that listens on [::].
+_MAPPED = "::ffff:"
 
 
 class Slot:
@@ -101,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         server = self._server
         address = transport.get_extra_info("peername")
-        self.peer = self.session.peer = f"{address[0]}:{address[1]}" if address else "?"
+        self.peer = self.session.peer = f"{_host(address[0])}:{address[1]}" if address else "?"
         self.last_active = server.monotonic()
         descriptor = transport.get_extra_info("socket").fileno()
         self._writer = self._make_writer(descriptor)
@@ -503,3 +505,10 @@ class Connection(asyncio.BufferedProtocol):
         if reason:
             self._server.complain(self.peer, reason)
         self._transport.abort()
+
+
+def _host(address: str) -> str:
+    """The address as ACLs and quotas name it: an IPv4 client of an IPv6 socket has its IPv4 address, as in
+    Java.
+    """
+    return address.removeprefix(_MAPPED) if "." in address else address

@@ -18,7 +18,7 @@ with needs_extra("creating certificates", "secure"):
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-CA_CERTIFICATE, CA_KEY = "ca.pem", "ca.key"
+CA_CERTIFICATE, CA_KEY, REVOCATIONS = "ca.pem", "ca.key", "crl.pem"
 _EARLIER = timedelta(hours=1)  # for machines whose clock is behind
 
 
@@ -75,6 +75,53 @@ class Authority:
         write_secret(path, _key_pem(key) + _pem(certificate))
         return path
 
+    def revoke(self, paths: Sequence[Path], days: int) -> tuple[Path, int]:
+        """Adds certificates of this authority to its revocation list, which brokers check again after `days`
+        at the latest. Returns the file, and how many it lists.
+        """
+        file = self.directory / REVOCATIONS
+        now = datetime.now(UTC)
+        builder = x509.CertificateRevocationListBuilder(
+            issuer_name=self._certificate.subject, last_update=now - _EARLIER,
+            next_update=now + timedelta(days=days),
+        )  # fmt: skip
+        listed = {entry.serial_number: entry for entry in self._revoked(file)}
+        for path in paths:
+            certificate = _read_certificate(path)
+            try:
+                certificate.verify_directly_issued_by(self._certificate)
+            except (InvalidSignature, ValueError, TypeError) as error:
+                raise CommandFailed(f"{path} is not a certificate of {self.certificate_file}.") from error
+            serial = certificate.serial_number
+            if serial not in listed:
+                entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now)
+                listed[serial] = entry.build()
+        for one in listed.values():
+            builder = builder.add_revoked_certificate(one)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        number = x509.CRLNumber(int(now.timestamp() * 1000))
+        revocations = (
+            builder.add_extension(signer, critical=False)
+            .add_extension(number, critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        # A broker must not read half a list.
+        fresh = file.with_suffix(".new")
+        fresh.write_bytes(revocations.public_bytes(serialization.Encoding.PEM))
+        fresh.replace(file)
+        return file, len(listed)
+
+    def _revoked(self, file: Path) -> list[x509.RevokedCertificate]:
+        if not file.exists():
+            return []
+        try:
+            found = x509.load_pem_x509_crl(file.read_bytes())
+        except ValueError as error:
+            raise CommandFailed(f"{file} has no revocation list that can be read: {error}.") from error
+        if not found.is_signature_valid(self._key.public_key()):
+            raise CommandFailed(f"{file} is not a revocation list of {self.certificate_file}.")
+        return list(found)
+
     def is_good(self, path: Path, hosts: Sequence[str]) -> bool:
         """Whether the file is a certificate of this authority for all these hosts, good for another day."""
         try:
@@ -89,6 +136,10 @@ class Authority:
         return all(_host(host) in named for host in hosts) and certificate.not_valid_after_utc > datetime.now(
             UTC
         ) + timedelta(days=1)
+
+
+def is_authority(directory: Path) -> bool:
+    return (directory / CA_CERTIFICATE).exists() and (directory / CA_KEY).exists()
 
 
 def valid_name(name: str) -> bool:

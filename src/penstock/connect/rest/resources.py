@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from penstock.connect.concealment import HIDDEN
 from penstock.connect.rest.app import Answer, Call, Route
 from penstock.connect.rest.errors import (
     RestError,
@@ -17,7 +18,7 @@ from penstock.connect.rest.errors import (
     unknown,
     unknown_to_restart,
 )
-from penstock.connect.secrets import HIDDEN, hidden
+from penstock.connect.secrets import hidden
 from penstock.connect.worker import statuses as states
 from penstock.connect.worker.configs import (
     PAUSED,

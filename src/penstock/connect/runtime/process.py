@@ -14,6 +14,7 @@ import sys
 import traceback
 from typing import Any
 
+from penstock.connect.concealment import conceal, conceal_log
 from penstock.connect.runtime.channel import Channel
 from penstock.connect.runtime.clients import WorkerSettings
 from penstock.connect.runtime.task import TaskSpec
@@ -25,13 +26,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel()
     set_up_logging()
+    conceal_log()
     message = channel.receive()
     sys.path[:0] = [each for each in message.get("plugin_path", ()) if each not in sys.path]
     _set_log_levels(message.get("log_levels", {}))
     try:
         code = _run(message, channel)
     except BaseException as error:  # noqa: BLE001 - the worker has it
-        channel.send("failed", trace="".join(traceback.format_exception(error)))
+        channel.send("failed", trace=conceal("".join(traceback.format_exception(error))))
         code = 1
     logging.shutdown()
     sys.stderr.flush()

@@ -14,6 +14,7 @@ from penstock import __version__
 from penstock.client.librdkafka import with_login
 from penstock.connect import plugins
 from penstock.connect.api import SinkConnector, SourceConnector
+from penstock.connect.concealment import conceal
 from penstock.connect.converters import CONVERTERS, HEADER_CONVERTERS
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import resolve
@@ -47,11 +48,10 @@ def _answer(channel: Channel, scout: Scout, message: dict[str, Any]) -> None:
     except plugins.UnknownPlugin as error:
         channel.send("answer", id=number, unknown_plugin=str(error))
     except ConnectError as error:
-        channel.send("answer", id=number, refused=str(error))
+        channel.send("answer", id=number, refused=conceal(str(error)))
     except Exception as error:  # noqa: BLE001 - whatever a plugin raises
-        channel.send(
-            "answer", id=number, failed=f"{type(error).__name__}: {error}", trace=traceback.format_exc()
-        )
+        failed, trace = conceal(f"{type(error).__name__}: {error}"), conceal(traceback.format_exc())
+        channel.send("answer", id=number, failed=failed, trace=trace)
 
 
 class Scout:

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.connect.concealment import conceal
 from penstock.connect.runtime.channel import Channel
 from penstock.connect.runtime.clients import WorkerSettings
 
@@ -66,7 +67,7 @@ class Backoff:
 
     def pause(self, error: Exception) -> float:
         """Report the error; returns how long to wait."""
-        trace = "".join(traceback.format_exception(error))
+        trace = conceal("".join(traceback.format_exception(error)))
         self._spec.channel.send("retrying", trace=trace)
         pause: float = min(_LONGEST_PAUSE, 0.5 * 2**self._failures)
         self._failures += 1

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.connect.concealment import conceal
 from penstock.connect.errors import ConnectError, DataError, RetriableError
 from penstock.connect.records import Origin
 
@@ -95,7 +96,7 @@ class Tolerance:
         topic, partition, offset, key, value, headers = origin
         kept: Any = list(headers)
         if self._context:
-            trace = "".join(traceback.format_exception(error))
+            trace = conceal("".join(traceback.format_exception(error)))
             context = {
                 "topic": topic,
                 "partition": str(partition),
@@ -105,7 +106,7 @@ class Tolerance:
                 "stage": stage,
                 "class.name": executor,
                 "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
-                "exception.message": str(error),
+                "exception.message": conceal(str(error)),
                 "exception.stacktrace": trace,
             }
             kept += [(_HEADER + name, text.encode()) for name, text in context.items()]

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.config.types import ConfigType, OneOf, split_list
 from penstock.connect import plugins
 from penstock.connect.api import Connector, SinkConnector, SourceConnector
+from penstock.connect.concealment import conceal
 from penstock.connect.converters import CONVERTERS, HEADER_CONVERTERS
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import Unresolved, resolve
@@ -36,7 +37,14 @@ _ONCE = "exactly.once.support"
 def find_problems(
     plugin: type[Connector], config: Mapping[str, str], worker: WorkerSettings
 ) -> dict[str, list[str]]:
-    """All problems of a configuration, by field."""
+    """All problems of a configuration, by field, without the secrets of references."""
+    found = _problems(plugin, config, worker)
+    return {conceal(name): [conceal(text) for text in texts] for name, texts in found.items()}
+
+
+def _problems(
+    plugin: type[Connector], config: Mapping[str, str], worker: WorkerSettings
+) -> dict[str, list[str]]:
     problems: dict[str, list[str]] = {}
     try:
         config = resolve(config)

@@ -15,6 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from penstock.config import BrokerConfig
+from penstock.credentials.revocation import (
+    BadRevocationList,
+    load_revocation_lists,
+    read_revocation_lists,
+)
 from penstock.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -36,6 +41,7 @@ class TlsSettings:
     key_password: str | None = field(repr=False)
     truststore: str | None
     authorities: str | None
+    revocations: str | None
     client_auth: str
     versions: tuple[str, ...]
     ciphers: tuple[str, ...]
@@ -55,6 +61,7 @@ class TlsSettings:
             key_password=value("ssl.key.password"),
             truststore=value("ssl.truststore.location"),
             authorities=value("ssl.truststore.certificates"),
+            revocations=value("ssl.crl.location"),
             client_auth=config.of_listener(listener, "ssl.client.auth"),
             versions=config.of_listener(listener, "ssl.enabled.protocols"),
             ciphers=config.of_listener(listener, "ssl.cipher.suites"),
@@ -64,7 +71,7 @@ class TlsSettings:
     def stamp(self) -> tuple[object, ...]:
         """Changes when a file does."""
         stamps: list[object] = [self]
-        for path in (self.keystore, self.truststore):
+        for path in (self.keystore, self.truststore, self.revocations):
             if path is not None:
                 try:
                     stat = os.stat(path)
@@ -138,6 +145,14 @@ class TlsSettings:
         return True
 
     def _load_authorities(self, context: ssl.SSLContext) -> None:
+        self._load_trusted(context)
+        if self.revocations is not None:
+            try:
+                load_revocation_lists(context, read_revocation_lists(self.revocations))
+            except BadRevocationList as error:
+                raise ConfigError(str(error)) from None
+
+    def _load_trusted(self, context: ssl.SSLContext) -> None:
         text = self.authorities
         if self.truststore is not None:
             text = _read_pem("ssl.truststore.location", self.truststore).decode("ascii", "replace")
