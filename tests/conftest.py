@@ -6,8 +6,9 @@ take. `tests/scheduling.py` has the tests that use the same one run by one proce
 
 from __future__ import annotations
 
+import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,6 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
     # kafka-python reads its schemas with functions that importlib.resources has since replaced.
     for message in ("read_text is deprecated", "open_text is deprecated"):
         config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The collected tests and their modules live as long as the process: Python's garbage collector need not
+    look at these millions of objects again and again, which takes a third of the time of short tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

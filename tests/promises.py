@@ -144,6 +144,7 @@ def read_promises(files: list[Path] | None = None) -> list[Promise]:
         path = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else file.name
         tree = ast.parse(source, path)
         markers = {id(node): node for node in ast.walk(tree) if _is_marker(node)}
+        all_long = any(map(_marks_the_module_long, tree.body))
         for function in ast.walk(tree):
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
@@ -156,7 +157,7 @@ def read_promises(files: list[Path] | None = None) -> list[Promise]:
                     raise BadMarkerError(f"{path}:{decorator.lineno}: {function.name} is not a test")
                 promise = found.setdefault((topic, text), Promise(topic, text))
                 promise.tests.append((path, function.name))
-                promise.in_make_test |= not any(map(_is_long, function.decorator_list))
+                promise.in_make_test |= not (all_long or any(map(_is_long, function.decorator_list)))
         for left in markers.values():
             raise BadMarkerError(
                 f"{path}:{left.lineno}: write @pytest.mark.promise(topic, sentence) above a test function"
@@ -169,7 +170,22 @@ def _is_marker(node: ast.AST) -> bool:
 
 
 def _is_long(decorator: ast.expr) -> bool:
+    """The mark `long` itself, or parameters that all have it."""
+    match decorator:
+        case ast.Call(func=ast.Attribute(attr="parametrize"), args=[_, ast.List(elts=values), *_]):
+            return bool(values) and all(isinstance(value, ast.Call) and _has_long(value) for value in values)
     return ast.unparse(decorator) == "pytest.mark.long"
+
+
+def _marks_the_module_long(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value):
+            return _has_long(value)
+    return False
+
+
+def _has_long(node: ast.expr) -> bool:
+    return any(isinstance(each, ast.Attribute) and _is_long(each) for each in ast.walk(node))
 
 
 def _arguments(marker: ast.Call, where: str) -> tuple[str, str]:

@@ -2,8 +2,8 @@
 
 Tests of a file stay together: they share the brokers and clusters of their module. Files whose tests share a
 Spark or a SQL server stay together, too: each takes longer to start than most tests, and gets quicker with
-use. There are two Sparks, because one alone would still be at work when all others are done. The longest come
-first: begun last, one of them would run alone while the other cores idle.
+use. There are several Sparks, because one alone would still be at work when all others are done. The longest
+come first: begun last, one of them would run alone while the other cores idle.
 
 Tests with Spark compute for most of the time, those of brokers and clusters wait for most of it: for
 sessions that end, elections, clients that try again. So only one more of the first run at once than there are
@@ -21,13 +21,20 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
     from xdist.workermanage import WorkerController
 
-SHARED = SPARK, SPARK_PIPELINES, SQL_SERVER = "Spark", "Spark of pipelines", "SQL server"
+SHARED = SPARK, SPARK_PIPELINES, SQL_ENGINE, SQL_SERVER = (
+    "Spark",
+    "Spark of pipelines",
+    "Spark of SQL engines",
+    "SQL server",
+)
 # What tests/spark and tests/sql have beside the tests with a shared Spark or a shared server.
 _ALONE = {
     "spark": {"test_demo", "test_pipeline_process", "test_sink_kills", "test_standalone"}
     | {"test_sink_pieces", "test_source_reader"},
-    "sql": {"test_engine", "test_kills", "test_leading", "test_log", "test_tables"},
+    "sql": {"test_kills", "test_leading", "test_log", "test_tables"},
 }
+# The files of tests/sql whose engines are in the process of the tests, with its Spark.
+_ENGINES = {"test_engine", "test_json_text", "test_reach"}
 # The files of tests/spark that share the second Spark: about half of the time of all.
 _PIPELINES = ("test_pipeline_", "test_state_", "test_streams_", "test_dead_", "test_delta", "test_sql_")
 # The groups, files and directories with long tests, the longest first.
@@ -35,7 +42,7 @@ _FIRST = (
     SQL_SERVER,
     SPARK,
     SPARK_PIPELINES,
-    "test_engine",
+    SQL_ENGINE,
     "test_kills",
     "test_sink_kills",
     "test_demo",
@@ -50,7 +57,6 @@ _FIRST = (
 
 # Beside the groups, what has a Spark.
 _WITH_SPARK = {"test_demo", "test_pipeline_process", "test_sink_kills", "test_standalone"} | {
-    "test_engine",
     "test_kills",
     "test_leading",
 }
@@ -62,7 +68,7 @@ def group(path: Path) -> str:
     directory = path.parent.name if path.parent.parent.name == "tests" else ""
     if directory in _ALONE and path.stem not in _ALONE[directory]:
         if directory == "sql":
-            return SQL_SERVER
+            return SQL_ENGINE if path.stem in _ENGINES else SQL_SERVER
         return SPARK_PIPELINES if path.stem.startswith(_PIPELINES) else SPARK
     return path.as_posix()
 

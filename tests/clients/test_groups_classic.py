@@ -40,11 +40,11 @@ def fill(broker: PenstockBroker, topic: str, partitions: int, each: int, start: 
     ("client", "count"),
     [
         ("confluent", 1),
-        ("confluent", 4),
+        pytest.param("confluent", 4, marks=pytest.mark.long),
         ("confluent", 20),
-        ("kafka-python", 1),
+        pytest.param("kafka-python", 1, marks=pytest.mark.long),
         ("kafka-python", 4),
-        ("aiokafka", 1),
+        pytest.param("aiokafka", 1, marks=pytest.mark.long),
         ("aiokafka", 6),
     ],
 )

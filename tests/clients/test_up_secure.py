@@ -78,7 +78,9 @@ def test_the_client_file_is_librdkafkas_as_it_stands(up: SecureUp) -> None:
     "`penstock up --secure` writes a client file that logs in with librdkafka, kafka-python, aiokafka, "
     "Kafka's tools and every command",
 )
-@pytest.mark.parametrize("file", ["client_config", "client_config_java"])
+@pytest.mark.parametrize(
+    "file", ["client_config", pytest.param("client_config_java", marks=pytest.mark.long)]
+)
 def test_commands_of_every_kind_take_the_file(up: SecureUp, file: str) -> None:
     config = ("--client-config", up.ready[file])
     topic = file.replace("_", "-")

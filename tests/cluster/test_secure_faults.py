@@ -103,14 +103,13 @@ def _seen(cluster: Cluster, topic: str) -> list[set[int]]:
 
 FAULTS: list[Callable[[Cluster, str], None]] = [
     kill_the_leader,
-    kill_the_controller,
     kill_all,
     stop_a_leader_past_its_session,
-    cut_a_leader_from_zookeeper,
     cut_a_leader_from_its_followers,
-    restart_zookeeper,
     lose_a_disk,
 ]
+# Of ZooKeeper, whose connections are not those between brokers.
+MORE_FAULTS = [kill_the_controller, cut_a_leader_from_zookeeper, restart_zookeeper]
 
 
 @pytest.mark.promise(
@@ -118,7 +117,11 @@ FAULTS: list[Callable[[Cluster, str], None]] = [
     "A cluster with SASL_SSL on every listener loses no acknowledged record when brokers are killed, "
     "stopped, disconnected or lose their disk",
 )
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.replace("_", "-"))
+@pytest.mark.parametrize(
+    "fault",
+    [*FAULTS, *(pytest.param(fault, marks=pytest.mark.long) for fault in MORE_FAULTS)],
+    ids=lambda fault: fault.__name__.replace("_", "-"),
+)
 def test_a_secured_cluster_loses_nothing(cluster: Cluster, fault: Callable[[Cluster, str], None]) -> None:
     topic = fault.__name__.replace("_", "-")
     cluster.create_topic(topic, 3, 3, min_insync_replicas="2")

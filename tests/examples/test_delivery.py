@@ -9,8 +9,9 @@ from contextlib import closing
 import pytest
 
 from tests.examples.crashes import RECORDS, crash_and_finish
+from tests.repetitions import times
 
-SEEDS = (1, 2)
+SEEDS = [pytest.param(seed, marks=pytest.mark.repeated) for seed in range(1, times(1, 4) + 1)]
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def partitions(broker: PenstockBroker, topic: str) -> int | None:
     "The dead-letter topic is created with the first dead letter, by one task or by many at once, and no "
     "dead letter is lost; if it cannot be created, the error says what to do",
 )
-@pytest.mark.parametrize("broker_makes_topics", [True, False])
+@pytest.mark.parametrize("broker_makes_topics", [pytest.param(True, marks=pytest.mark.long), False])
 def test_the_topic_is_made_with_the_first_letter(
     spark: SparkSession, tmp_path: Path, broker_makes_topics: bool
 ) -> None:

@@ -227,6 +227,7 @@ def sums():
 """
 
 
+@pytest.mark.long
 @pytest.mark.promise(
     "pipelines",
     "State is kept only for a query that gives the same results with it as a fresh run: a test changes "

@@ -356,6 +356,7 @@ def test_what_feeds_the_state_of_a_query_is_not_changed_beneath_it(engines: Engi
         sql.run(f"CREATE OR REPLACE TABLE {FED}")
 
 
+@pytest.mark.long
 @pytest.mark.promise(
     "sql",
     "CREATE OR REPLACE is rejected if it changes the input of a stateful query (a window, a computed "
@@ -861,6 +862,7 @@ def test_who_only_looks_writes_no_dead_letters(engines: Engines, sql_broker: Pen
     assert [record.value for record in sql_broker.consume("look_in-dead-letters")] == [b"no JSON"]
 
 
+@pytest.mark.long
 @pytest.mark.promise("spark source", "A dead letter names the query that wrote it")
 def test_each_query_writes_a_letter_that_names_it(engines: Engines, sql_broker: PenstockBroker) -> None:
     sql = engines.start()

@@ -29,6 +29,25 @@ def test_a_promise_with_long_tests_only_is_found(tmp_path: Path) -> None:
     assert [promise.in_make_test for promise in read_promises([both])] == [True]
 
 
+@pytest.mark.parametrize(
+    ("decorator", "module", "in_make_test"),
+    [
+        ("@pytest.mark.parametrize('n', [pytest.param(1, marks=pytest.mark.long)])", "", False),
+        ("@pytest.mark.parametrize('n', [pytest.param(1, marks=[pytest.mark.long]), 2])", "", True),
+        ("@pytest.mark.parametrize('n', [pytest.param(1, marks=pytest.mark.slow)])", "", True),
+        ("@pytest.mark.parametrize('n', NUMBERS)", "", True),
+        ("", "pytestmark = [pytest.mark.timeout(9), pytest.mark.long]", False),
+        ("", "pytestmark = pytest.mark.slow", True),
+    ],
+)
+def test_parameters_and_files_may_be_long(
+    tmp_path: Path, decorator: str, module: str, in_make_test: bool
+) -> None:
+    marker = f'{decorator}\n@pytest.mark.promise("log", "A damaged index is rebuilt")'
+    file = written(tmp_path, f"{module}\n{marker}")
+    assert [promise.in_make_test for promise in read_promises([file])] == [in_make_test]
+
+
 def test_tests_with_the_same_sentence_prove_one_promise(tmp_path: Path) -> None:
     marker = '@pytest.mark.promise("log", "A damaged index is rebuilt")'
     first = "def test_one() -> None: ..."

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tests.scheduling import computes, scheduler
+from tests.scheduling import computes, group, scheduler
 
 ENGINE, KILLS, DEMO = "tests/sql/test_engine.py", "tests/sql/test_kills.py", "tests/spark/test_demo.py"
 LEADING = "tests/sql/test_leading.py"
@@ -59,5 +60,11 @@ def test_three_processes_compute_and_the_others_take_tests_that_wait() -> None:
 
 
 def test_which_files_have_a_spark() -> None:
-    assert all(map(computes, ("Spark", "Spark of pipelines", "SQL server", ENGINE, KILLS, DEMO)))
+    assert all(map(computes, ("Spark", "Spark of pipelines", "SQL server", group(Path(ENGINE)), KILLS, DEMO)))
+
+
+def test_engines_of_one_process_share_its_spark() -> None:
+    files = (f"tests/sql/test_{name}.py" for name in ("engine", "json_text", "reach"))
+    assert {group(Path(file)) for file in files} == {"Spark of SQL engines"}
+    assert group(Path("tests/sql/test_golden.py")) == "SQL server"
     assert not any(map(computes, (FAILOVER, "tests/sql/test_log.py", "tests/spark/test_source_reader.py")))

@@ -75,7 +75,12 @@ def test_a_file_is_named_by_topic_partition_and_first_offset(place: Place) -> No
 )
 @pytest.mark.parametrize(
     ("seed", "limit"),
-    [(0, {}), (1, {}), (2, {}), (3, {"flush_max_records": "13"}), (4, {"flush_max_bytes": "130"})],
+    [
+        (0, {}),
+        *(pytest.param(seed, {}, marks=pytest.mark.long) for seed in (1, 2)),
+        (3, {"flush_max_records": "13"}),
+        (4, {"flush_max_bytes": "130"}),
+    ],
 )
 def test_crashes_anywhere_leave_the_same_files(place: Place, seed: int, limit: dict[str, str]) -> None:
     chance = random.Random(seed)

@@ -151,6 +151,7 @@ def test_bad_settings_and_offsets_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.promise("connect", "Lake: files on disk or in S3 can be a source, and each record is read once")
+@pytest.mark.parametrize("place", ["local", pytest.param("s3", marks=pytest.mark.long)], indirect=True)
 def test_a_backfill_survives_kill_9_with_each_record_once(
     broker: PenstockBroker, workers: Workers, topics: Topics, place: Place, name: str
 ) -> None:

@@ -154,7 +154,10 @@ def test_the_status_shows_how_far_the_snapshot_is(
     "PostgreSQL: restarts of the source at any point, and of the server, lose nothing and repeat only "
     "what was not committed",
 )
-@pytest.mark.parametrize("once", [False, True], ids=["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "once",
+    [pytest.param(False, id="at-least-once", marks=pytest.mark.long), pytest.param(True, id="exactly-once")],
+)
 def test_kills_under_load_lose_nothing(
     database: Database, broker: PenstockBroker, workers: Workers, topics: Topics, name: str, once: bool
 ) -> None:
