@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from penstock.pipelines.errors import BadDefinition, Where
-from penstock.spark.identifiers import unquoted
+from penstock.sqltext.identifiers import unquoted
 
 
 class Kind(StrEnum):

@@ -25,8 +25,8 @@ from penstock.registry.formats import InvalidSchema, ResolvedReference
 from penstock.registry.serdes import writer_schema
 from penstock.registry.serdes.framing import HEADERS, Framed, Undecodable, take_apart
 from penstock.spark.errors import BadOption, DecodeFailed, NotTyped
-from penstock.spark.identifiers import quoted
 from penstock.spark.typed.options import JSON_TEXT, Errors, PartOptions, TypedOptions
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa

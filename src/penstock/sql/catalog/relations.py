@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Relation
 from penstock.sql.catalog.cluster_admin import KEY, VALUE
 from penstock.sql.catalog.spark_types import words
 from penstock.sql.errors import Clash
 from penstock.sql.language.properties import OF_THE_SOURCE
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.spark.identifiers import quoted, unquoted
 from penstock.sql.language.column_types import NAMES, SAME, TIME_PRECISION
+from penstock.sqltext.identifiers import quoted, unquoted
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Function, Relation
 from penstock.sql.catalog.relations import OWN_COLUMNS, frame
 from penstock.sql.continuous import functions as python_functions
@@ -20,6 +19,7 @@ from penstock.sql.language.properties import OF_SPARK, check_settings
 from penstock.sql.language.spark_text import pattern_view, to_spark
 from penstock.sql.language.statements import Query
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.pipelines.plans.reruns import rerun_check
 from penstock.spark.errors import SparkError
-from penstock.spark.identifiers import quoted
 from penstock.spark.sink.forgotten_marks import forget_marks
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import ClusterAdmin
@@ -39,6 +38,7 @@ from penstock.sql.errors import Clash
 from penstock.sql.language.parser import parse
 from penstock.sql.language.statements import CreateRelation, InsertQuery, Query
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

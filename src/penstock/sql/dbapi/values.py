@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.spark.identifiers import unquoted
 from penstock.sql.dbapi.errors import ProgrammingError
+from penstock.sqltext.identifiers import unquoted
 
 Read = Callable[[Any], Any]
 

@@ -13,7 +13,7 @@ from penstock.sql.language.column_types import column_type
 from penstock.sql.language.definitions import read_columns, read_dotted, read_options, read_part, read_value
 from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.lexer.keywords import FIRST_WORDS
-from penstock.sql.language.lexer.tokens import Token, tokenize
+from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.lexer.variables import expand
 from penstock.sql.language.lexer.words import QUERY_WORDS, match_brackets
 from penstock.sql.language.selects import read_query
@@ -35,6 +35,7 @@ from penstock.sql.language.statements import (
     Span,
     Statement,
 )
+from penstock.sqltext.tokens import Token
 
 _SHOWN = ("TOPICS", "STREAMS", "TABLES", "QUERIES", "FUNCTIONS", "VARIABLES", "PROPERTIES")
 

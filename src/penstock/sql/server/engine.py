@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.plans.changes import Action, Change
 from penstock.pipelines.run.engine import quiet
-from penstock.spark.identifiers import quoted
 from penstock.sql.access.rights import ClusterRights
 from penstock.sql.access.statements import Checks
 from penstock.sql.access.watching import while_allowed
@@ -57,6 +56,7 @@ from penstock.sql.server.cluster_health import ClusterHealth
 from penstock.sql.server.selecting import Selects
 from penstock.sql.server.showing import Shows
 from penstock.sql.settings import EngineSettings, WritableCatalog
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.failures import cause
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Catalog, Relation
 from penstock.sql.catalog.cluster_admin import ClusterAdmin
 from penstock.sql.catalog.relations import only_looked_at
@@ -24,6 +23,7 @@ from penstock.sql.language.properties import RESET
 from penstock.sql.language.statements import Query
 from penstock.sql.results import ColumnType, Rows, arrow_rows
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

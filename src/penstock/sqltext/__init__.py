@@ -1,0 +1,1 @@
+"""Spark's SQL as text: its tokens with their places, and quoted identifiers."""
