@@ -58,6 +58,11 @@ def test_properties_and_columns_are_cut_at_commas_outside_of_strings_and_parenth
     assert dataset.properties == {"a,b": "it's, one", "c.d": "5", "e": "-1.5"}
 
 
+def test_a_name_with_a_backtick_is_quoted_again_in_the_statements_made_of_it():
+    graph = read("CREATE STREAMING TABLE `a``b` AS SELECT 1 FROM STREAM s")
+    assert graph.datasets[table("a`b")].sql_name == "`spark_catalog`.`default`.`a``b`"
+
+
 def test_views_flows_and_queries_that_begin_with_WITH():
     graph = read(
         """CREATE MATERIALIZED VIEW m AS WITH x AS (SELECT 1) SELECT * FROM x;

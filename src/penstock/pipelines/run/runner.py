@@ -30,6 +30,7 @@ from penstock.pipelines.run.storage import Storage
 from penstock.pipelines.run.tables import PipelineTables, wanted_schema
 from penstock.pipelines.run.writing import REFRESH_GROUP, Writer
 from penstock.spark.progress import QueryProgress
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,7 +263,7 @@ class Runner:
             return
         flow.state, flow.seen, flow.since = "refreshing", marker, now
         definition = flow.resolved.definition
-        tables = [".".join(f"`{part}`" for part in flow.graph.qualify(table)) for table in inputs]
+        tables = [".".join(map(quoted, flow.graph.qualify(table))) for table in inputs]
         self._refresh = (name, self._workers.submit(self.writer.refresh, flow.graph, definition, tables))
 
     def _finish_refresh(self, now: float) -> None:
