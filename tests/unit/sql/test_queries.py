@@ -44,7 +44,7 @@ class Launches:
         self.made: list[Slow] = []
         self.news = threading.Condition()
 
-    def __call__(self, _: Any) -> Slow:
+    def __call__(self, *_: Any) -> Slow:
         with self.news:
             self.made.append(Slow())
             self.news.notify_all()
@@ -124,7 +124,7 @@ def test_a_query_whose_server_was_replaced_leaves_its_transactions_to_the_succes
 
     settled: list[str] = []
     streaming = running.Streaming(InTheMiddleOfABatch(), lambda: None, settled.append, list, [])
-    queries = Queries(lambda _: streaming)
+    queries = Queries(lambda *_: streaming)
     queries.start(definition("q"))
     deadline = time.monotonic() + 60
     while queries.status(definition("q")).state != "RUNNING":

@@ -258,6 +258,19 @@ def _files(session: SparkSession, relation: Relation) -> DataFrame:
     return rows.select(*(F.col(quoted(each.name)) for each in relation.columns))
 
 
+def file_versions(sources: Mapping[str, Relation]) -> tuple[int, ...]:
+    """Of the tables in files among these relations: others mean that one has changed."""
+    return tuple(_version(each.path, each) for each in sources.values() if each.path is not None)
+
+
+def _version(path: str, relation: Relation) -> int:
+    from deltalake import DeltaTable
+
+    if relation.options.get("storage", "delta") != "delta" or not DeltaTable.is_deltatable(path):
+        return -1
+    return DeltaTable(path).version()
+
+
 # Writing
 
 

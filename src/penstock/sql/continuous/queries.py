@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from penstock.pipelines.failures import cause
 from penstock.pipelines.plans.changes import Backoff
 from penstock.sql.catalog.catalog import QueryDef
+from penstock.sql.continuous.preparing import Analysed
 from penstock.sql.continuous.running import Running, TablesChanged
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,10 @@ class Status:
 class _Entry:
     """A query that should run. Its fields are changed under the lock of `Queries`."""
 
-    def __init__(self, definition: QueryDef) -> None:
+    def __init__(self, definition: QueryDef, found: Analysed | None) -> None:
         self.definition = definition
+        self.found = found
+        """For its first start only: what Spark has analysed reads tables as they were then."""
         self.running: Running | None = None
         self.starting = False
         self.unwanted = False
@@ -62,7 +65,7 @@ class _Entry:
 class Queries:
     def __init__(
         self,
-        launch: Callable[[QueryDef], Running],
+        launch: Callable[[QueryDef, Analysed | None], Running],
         *,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -78,12 +81,14 @@ class Queries:
         self._watcher = threading.Thread(target=self._watch, name="sql-queries", daemon=True)
         self._watcher.start()
 
-    def start(self, definition: QueryDef, *, wait: float = 0.0) -> None:
-        """Run it from now on. With `wait`, return when it runs, has failed, or the timeout is over."""
+    def start(self, definition: QueryDef, found: Analysed | None = None, *, wait: float = 0.0) -> None:
+        """Run it from now on, for the first time as it was just analysed. With `wait`, return when it runs,
+        has failed, or the timeout is over.
+        """
         with self._lock:
             if definition.id in self._entries or self._closing:
                 return
-            entry = self._entries[definition.id] = _Entry(definition)
+            entry = self._entries[definition.id] = _Entry(definition, found)
         self._wake.set()
         if wait:
             entry.settled.wait(wait)
@@ -168,7 +173,8 @@ class Queries:
         try:
             if entry.unwanted or self._closing:
                 return
-            running = self._launch(entry.definition)
+            found, entry.found = entry.found, None
+            running = self._launch(entry.definition, found)
         except Exception as error:  # noqa: BLE001 - it is the query's, and tried again
             self._failed(entry, error)
         else:

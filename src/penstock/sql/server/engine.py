@@ -315,7 +315,7 @@ class Engine:
         records = [number, plans.relation_record(definition.target), plans.query_record(definition)]
         self._log.write(records)
         self._tables.forget(statement.name)
-        self._queries.start(definition)
+        self._queries.start(definition, found)
         return _with_notes(
             Done(f"{statement.kind} {statement.name} created; query {query_id}", _details(definition)), notes
         )
@@ -348,7 +348,7 @@ class Engine:
             self._admin.delete_group(group_of(old))
         self._tables.forget(statement.name)
         if definition.state == "RUNNING":
-            self._queries.start(definition)
+            self._queries.start(definition, found)
         why = "; ".join(change.reasons)
         done = Done(
             f"query {old.id} replaced ({change.action}: {why})",
@@ -401,9 +401,9 @@ class Engine:
 
     def _insert_query(self, statement: InsertQuery, properties: Mapping[str, str]) -> Result:
         query_id, number = plans.next_query_id(self.catalog, "insert", statement.target)
-        _, definition = self._maker.inserted(statement, self.catalog, properties, query_id)
+        found, definition = self._maker.inserted(statement, self.catalog, properties, query_id)
         self._log.write([number, plans.query_record(definition)])
-        self._queries.start(definition)
+        self._queries.start(definition, found)
         return Done(f"query {query_id} writes to {definition.target.name}", _details(definition))
 
     def _insert_values(
