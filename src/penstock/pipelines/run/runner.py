@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.errors import PipelineError
-from penstock.pipelines.failures import cause, state_does_not_fit
+from penstock.pipelines.failures import cause, reason, state_does_not_fit
 from penstock.pipelines.plans.changes import Action, Change, plan_changes, rebuilt_together
 from penstock.pipelines.project.graph import Kind
 from penstock.pipelines.project.loading import load_graph
@@ -29,15 +29,15 @@ from penstock.pipelines.run.state import StateDirectory
 from penstock.pipelines.run.storage import Storage
 from penstock.pipelines.run.tables import PipelineTables, wanted_schema
 from penstock.pipelines.run.writing import REFRESH_GROUP, Writer
+from penstock.restarts import Restarts
 from penstock.spark.progress import QueryProgress
+from penstock.spark.starting import begun
 from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Event = dict[str, Any]
-_QUIET_SECONDS = 15.0
-"""A query that was started again and has run so long has got over its error, even if nothing came in."""
 _START_SECONDS = 10.0
 """How long one flow's start holds up the next."""
 
@@ -117,7 +117,7 @@ class Runner:
                 self._maybe_refresh(name, flow, now)
             elif (
                 flow.state in ("waiting", "failed")
-                and flow.due <= now
+                and flow.life.due <= now
                 and not flow.hold
                 and self._inputs_ready(flow)
                 and not self._one_is_starting(now)
@@ -155,21 +155,14 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - Spark and user code may raise anything; the flow fails, not the run
             self._failed(flow, cause(error), str(error), now)
             return
-        flow.state, flow.since, flow.run_id = "running", now, str(flow.query.runId)
-        self.report({"event": "started", "flow": name, "restart": flow.restarts > 0})
+        flow.state, flow.run_id = "running", str(flow.query.runId)
+        flow.life.started(now)
+        self.report({"event": "started", "flow": name, "restart": flow.life.total > 0})
 
     def _one_is_starting(self, now: float) -> bool:
-        """Whether a query is still looking for its first offsets.
-
-        Each query starts a Python process, which Spark gives 10 s to connect: started all at once, on a busy
-        machine none of them makes it.
-        """
+        """Whether a query is still looking for its first offsets."""
         return any(
-            flow.query is not None
-            and flow.query.isActive
-            and now - flow.since < _START_SECONDS
-            and flow.query.status["message"].startswith(("Initializing", "Getting offsets"))
-            and flow.resolved.definition.name not in self.progress
+            flow.query is not None and now - flow.life.since < _START_SECONDS and not begun(flow.query)
             for flow in self.flows.values()
         )
 
@@ -178,25 +171,16 @@ class Runner:
         if flow.query is None:
             return
         if flow.query.isActive:
-            if flow.failures and now - flow.since > self.options.backoff.healthy_after:
-                flow.failures = 0
             progress = self.progress.get(flow.resolved.definition.name)
-            if flow.error and (
-                now - flow.since > _QUIET_SECONDS or (progress and progress.run_id == flow.run_id)
-            ):
-                flow.error = None
+            flow.life.works(now, proven=progress is not None and progress.run_id == flow.run_id)
             return
         error = flow.query.exception()
         flow.query = None
-        text = cause(error) if error else "its query ended without an error"
-        self._failed(flow, text, str(error), now)
+        self._failed(flow, reason(error), str(error), now)
 
     def _failed(self, flow: FlowState, text: str, whole: str, now: float) -> None:
-        flow.failures += 1
-        flow.restarts += 1
         flow.state = "failed"
-        delay = self.options.backoff.delay(flow.failures, self.luck())
-        flow.due = now + delay
+        delay = flow.life.failed(text, now, self.luck()) or 0.0
         name = flow.resolved.definition.name
         if state_does_not_fit(whole):
             text += f" (its checkpoint is of another query: `penstock pipeline apply {name}` rebuilds it)"
@@ -206,7 +190,7 @@ class Runner:
                 *(c for c in self.pending if c.flow != name),
                 Change(name, Action.REBUILD, (text,)),
             ]
-        flow.error = text
+        flow.life.error = text
         self.report(
             {
                 "event": "failed",
@@ -216,6 +200,9 @@ class Runner:
                 "detail": whole,
             }
         )
+
+    def _life(self, now: float) -> Restarts:
+        return Restarts(self.options.backoff, due=now)
 
     def _stop(self, flow: FlowState) -> None:
         if flow.query is None:
@@ -251,7 +238,7 @@ class Runner:
         return total
 
     def _maybe_refresh(self, name: str, flow: FlowState, now: float) -> None:
-        if self._refresh or flow.due > now or flow.hold:
+        if self._refresh or flow.life.due > now or flow.hold:
             return
         inputs = flow.resolved.print.looks_up
         for table in inputs:
@@ -259,9 +246,10 @@ class Runner:
             if view and view.refreshed == 0:
                 return  # what it reads is computed first
         marker = tuple(self._progress_of(table) for table in inputs)
-        if flow.seen == marker and flow.error is None:
+        if flow.seen == marker and flow.life.error is None:
             return
-        flow.state, flow.seen, flow.since = "refreshing", marker, now
+        flow.state, flow.seen = "refreshing", marker
+        flow.life.since = now  # no run that may prove healthy: it has succeeded when it has ended
         definition = flow.resolved.definition
         tables = [".".join(map(quoted, flow.graph.qualify(table))) for table in inputs]
         self._refresh = (name, self._workers.submit(self.writer.refresh, flow.graph, definition, tables))
@@ -279,16 +267,18 @@ class Runner:
             flow.seen = None
             self._failed(flow, cause(error), str(error), now)
             return
-        flow.state, flow.error, flow.failures = "up to date", None, 0
+        flow.state = "up to date"
+        flow.life.forget()
         flow.refreshed += 1
-        flow.due = now + self.options.refresh_every
+        flow.life.due = now + self.options.refresh_every
         for reader in self.flows.values():
             looks_up = flow.resolved.print.target in reader.resolved.print.looks_up
             if looks_up and not reader.is_view and reader.query:
                 # It sees what it looks up as that was when it started.
                 self._stop(reader)
-                reader.state, reader.due = "waiting", now
-        self.report({"event": "refreshed", "flow": name, "seconds": round(now - flow.since, 1)})
+                reader.state = "waiting"
+                reader.life.again(now)
+        self.report({"event": "refreshed", "flow": name, "seconds": round(now - flow.life.since, 1)})
 
     def on_progress(self, progress: QueryProgress) -> None:
         """Called by Spark's listener thread."""
@@ -412,8 +402,9 @@ class Runner:
                 continue
             resolved = resolution.flows[name]
             if name not in may:
+                hold = change.reasons or ("it waits for `apply`",)
                 states[name] = old or FlowState(
-                    resolved, resolution.graph, state="held", hold=change.reasons or ("it waits for `apply`",)
+                    resolved, resolution.graph, self._life(now), state="held", hold=hold
                 )
                 continue
             if change.action is Action.KEEP and old:
@@ -424,7 +415,7 @@ class Runner:
                 before = last.to_json() if last else self._before.pop(name, None)
                 goes_on = change.action in (Action.KEEP, Action.RESTART)
                 states[name] = FlowState(
-                    resolved, resolution.graph, due=now, before=before if goes_on else None
+                    resolved, resolution.graph, self._life(now), before=before if goes_on else None
                 )
             self.recorded.apply(name, resolved.print)
         order = [name for name in resolution.flows if name in states]
@@ -502,7 +493,7 @@ class Runner:
         """All that `penstock pipeline status` shows."""
         phase = self._phase
         if phase == "running" and (
-            self.file_error or any(flow.error or flow.hold for flow in self.flows.values())
+            self.file_error or any(flow.life.error or flow.hold for flow in self.flows.values())
         ):
             phase = "degraded"
         now = self.clock()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.pipelines.plans.reruns import rerun_check
 from penstock.spark.errors import SparkError
 from penstock.spark.sink.forgotten_marks import forget_marks
+from penstock.spark.starting import begun
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import ClusterAdmin
 from penstock.sql.catalog.relations import file_versions, sink_options
@@ -50,8 +51,6 @@ _IDLE_SECONDS = 10.0
 _FILES_SECONDS = 5.0
 """How often tables in files that a stream is joined with are checked for changes."""
 _LOOK_SECONDS = 0.5
-_NOT_BEGUN = ("Initializing", "Getting offsets")
-"""How Spark begins what it says of a query whose sources have not answered yet."""
 
 
 class TablesChanged(Exception):
@@ -412,9 +411,7 @@ class Streaming:
         self._look_at = time.monotonic() + _FILES_SECONDS
 
     def begun(self) -> bool:
-        if not self._query.isActive or self._query.lastProgress is not None:
-            return True
-        return not str(self._query.status["message"]).startswith(_NOT_BEGUN)
+        return begun(self._query)
 
     def active(self) -> bool:
         if self._query.isActive:
