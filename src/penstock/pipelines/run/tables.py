@@ -16,6 +16,7 @@ from penstock.pipelines.project.graph import Dataset, Graph, Kind
 from penstock.pipelines.project.project import Project
 from penstock.pipelines.run.storage import Storage
 from penstock.sqltext.identifiers import quoted
+from penstock.sqltext.spark_types import words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,7 @@ class PipelineTables:
                 self.replace(dataset, wanted)  # it is recomputed in any case
             return None
         if reason is None and missing:
-            columns = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind in missing)
+            columns = ", ".join(f"{quoted(name)} {words(kind)}" for name, kind in missing)
             self._do(dataset, f"ALTER TABLE {dataset.sql_name} ADD COLUMNS ({columns})")
         return reason
 

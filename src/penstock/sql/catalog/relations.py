@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from penstock.sql.catalog.catalog import Relation
 from penstock.sql.catalog.cluster_admin import KEY, VALUE
-from penstock.sql.catalog.spark_types import words
 from penstock.sql.errors import Clash
 from penstock.sql.language.properties import OF_THE_SOURCE
 from penstock.sql.settings import EngineSettings
 from penstock.sqltext.identifiers import quoted
+from penstock.sqltext.spark_types import words
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

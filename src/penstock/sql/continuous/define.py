@@ -30,7 +30,6 @@ from penstock.sql.catalog.declare import (
 )
 from penstock.sql.catalog.naming import Names
 from penstock.sql.catalog.relations import REGISTRY_FORMATS, file_versions
-from penstock.sql.catalog.spark_types import fits, from_words, words
 from penstock.sql.catalog.target_topic import ignored, kept_for_ever, output_retention
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.planning import TIME, Shape, key_columns, shape
@@ -41,6 +40,7 @@ from penstock.sql.errors import Clash, Exists, Place, SqlError, did_you_mean
 from penstock.sql.language.properties import RESET
 from penstock.sql.language.statements import Column, CreateRelation, InsertQuery, Query, Source
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.spark_types import fits, from_words, words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.sql.catalog.catalog import Relation
 from penstock.sql.catalog.relations import REGISTRY_FORMATS, source_options
-from penstock.sql.catalog.spark_types import from_words, words
 from penstock.sql.pull.plan import WINDOW_COLUMNS, Key, Pull
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.spark_types import from_words, words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
