@@ -20,7 +20,7 @@ from penstock.errors import UnsupportedVersion, WireError, error_for_code
 from penstock.wire.api_keys import ApiKey, api_name
 from penstock.wire.codec import Message, decode_response, encode_request, valid_versions
 from penstock.wire.frame import Requests, response_start
-from penstock.wire.login import Login, LoginFailed, LoginRejected, MechanismNotSupported, Step
+from penstock.wire.login import ClientLogin, ClientLoginFailed, LoginRejected, MechanismNotSupported, Step
 
 _INT32 = struct.Struct(">i")
 _SESSION_PART = 0.85  # part of the session lifetime that a broker gives an authenticated connection
@@ -85,7 +85,7 @@ class Connection:
 
     def _authenticate(self) -> None:
         security = self._settings.security
-        login = Login(sasl.mechanism(security))
+        login = ClientLogin(sasl.mechanism(security))
         try:
             step: Step | None = login.first()
             while step is not None:
@@ -100,7 +100,7 @@ class Connection:
             raise AuthenticationFailed(
                 f"the broker at {self.address} refused {who}: {error.reason}"
             ) from None
-        except LoginFailed as error:
+        except ClientLoginFailed as error:
             raise AuthenticationFailed(str(error)) from None
         if login.lifetime_ms > 0:
             # KIP-368: the broker closes the connection after that time, so another one is opened earlier.

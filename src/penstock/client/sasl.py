@@ -5,10 +5,10 @@ from __future__ import annotations
 from penstock.client.errors import AuthenticationFailed
 from penstock.client.oauth import Token, TokenSource, current, forget
 from penstock.client.security import Security
-from penstock.wire.login import Mechanism, by_password
+from penstock.wire.login import ClientMechanism, by_password
 
 
-def mechanism(security: Security) -> Mechanism:
+def mechanism(security: Security) -> ClientMechanism:
     """The mechanism of these settings."""
     if security.tokens is not None:
         return OAuthBearer(security.tokens)

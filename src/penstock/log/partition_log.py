@@ -36,7 +36,7 @@ from penstock.log.index import AbortedTxn
 from penstock.log.producer_state import ProducerStateManager
 from penstock.log.recovery.producer_rebuild import ProducerRebuild
 from penstock.log.recovery.replay import batches_from, marker_of
-from penstock.log.retention import SegmentFacts, segments_to_delete
+from penstock.log.retention import RetainedSegment, segments_to_delete
 from penstock.log.segment import (
     CLEANED_SUFFIX,
     FILE_KINDS,
@@ -664,7 +664,7 @@ class PartitionLog:
     def _deletable(self, now_ms: int) -> int:
         ends = [*self._bases[1:], self.log_end_offset]
         facts = [
-            SegmentFacts(segment.base_offset, end, segment.size, segment.largest_timestamp)
+            RetainedSegment(segment.base_offset, end, segment.size, segment.largest_timestamp)
             for segment, end in zip(self.segments, ends, strict=True)
         ]
         return segments_to_delete(facts, self.config, now_ms, self.log_start_offset, self.high_watermark)

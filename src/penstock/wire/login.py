@@ -17,18 +17,18 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 
 
-class LoginFailed(PenstockError):
+class ClientLoginFailed(PenstockError):
     """The broker sent what it must not, or has not proved that it knows the password."""
 
 
-class MechanismNotSupported(LoginFailed):
+class MechanismNotSupported(ClientLoginFailed):
     def __init__(self, mechanism: str, supported: Sequence[str]) -> None:
         self.mechanism = mechanism
         self.supported = ", ".join(supported) or "none"
         super().__init__(f"{mechanism} is not supported; supported: {self.supported}")
 
 
-class LoginRejected(LoginFailed):
+class LoginRejected(ClientLoginFailed):
     """The broker has rejected the user; `reason` is in its words."""
 
     def __init__(self, reason: str) -> None:
@@ -36,7 +36,7 @@ class LoginRejected(LoginFailed):
         super().__init__(reason)
 
 
-class Mechanism(Protocol):
+class ClientMechanism(Protocol):
     """Makes the first message and replies to each of the broker's; `done` shows whether the broker has proved
     what it must. SCRAM also authenticates the broker: one that does not know the password is refused."""
 
@@ -58,7 +58,7 @@ def by_password(
     *,
     is_token: bool = False,
     nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24),
-) -> Mechanism:
+) -> ClientMechanism:
     """PLAIN or SCRAM; `nonce` returns a new unique text at each call."""
     if name == "PLAIN":
         return Plain(username, password)
@@ -76,7 +76,7 @@ class Plain:
         return self._message
 
     def respond(self, challenge: bytes) -> bytes:
-        raise LoginFailed("the broker sent an unexpected challenge for PLAIN")
+        raise ClientLoginFailed("the broker sent an unexpected challenge for PLAIN")
 
     def rejected(self) -> None:
         return None
@@ -99,14 +99,14 @@ class Scram:
     def respond(self, challenge: bytes) -> bytes:
         if challenge.startswith(b"e="):
             reason = challenge[2:].decode(errors="replace")
-            raise LoginFailed(f"the broker refused {self.name}: {reason}")
+            raise ClientLoginFailed(f"the broker refused {self.name}: {reason}")
         try:
             if not self._proved:
                 self._proved = True
                 return self._scram.proof(challenge)
             self._scram.check(challenge)
         except ScramFailed as error:
-            raise LoginFailed(f"{self.name} with the broker failed: {error}") from None
+            raise ClientLoginFailed(f"{self.name} with the broker failed: {error}") from None
         self.done = True
         return b""
 
@@ -118,10 +118,10 @@ Step = tuple[ApiKey, Message]
 """A request to send."""
 
 
-class Login:
+class ClientLogin:
     """SaslHandshake, then SaslAuthenticate until the mechanism is done."""
 
-    def __init__(self, mechanism: Mechanism) -> None:
+    def __init__(self, mechanism: ClientMechanism) -> None:
         self._mechanism = mechanism
         self._begun = False
         self.lifetime_ms = 0

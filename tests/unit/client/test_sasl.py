@@ -6,7 +6,14 @@ import pytest
 
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
-from penstock.wire.login import Login, LoginFailed, LoginRejected, MechanismNotSupported, Plain, Scram
+from penstock.wire.login import (
+    ClientLogin,
+    ClientLoginFailed,
+    LoginRejected,
+    MechanismNotSupported,
+    Plain,
+    Scram,
+)
 
 # RFC 7677, section 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -41,7 +48,7 @@ def test_a_name_with_commas_and_equal_signs_is_escaped() -> None:
 def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
     client = scram()
     client.respond(SERVER_FIRST)
-    with pytest.raises(LoginFailed, match="impostor"):
+    with pytest.raises(ClientLoginFailed, match="impostor"):
         client.respond(b"v=" + b"A" * 43 + b"=")
     assert not client.done
 
@@ -61,7 +68,7 @@ def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
     ],
 )
 def test_a_challenge_that_is_not_sound_ends_it(challenge: bytes) -> None:
-    with pytest.raises(LoginFailed):
+    with pytest.raises(ClientLoginFailed):
         scram().respond(challenge)
 
 
@@ -76,7 +83,7 @@ def accepted(auth_bytes: bytes = b"", lifetime_ms: int = 0) -> Message:
 
 
 def test_a_login_goes_on_until_the_server_has_proved_itself() -> None:
-    login = Login(scram())
+    login = ClientLogin(scram())
     api, request = login.first()
     assert (api, request.mechanism) == (ApiKey.SASL_HANDSHAKE, "SCRAM-SHA-256")
     step = login.next(Message(error_code=0, mechanisms=["SCRAM-SHA-256"]))
@@ -90,7 +97,7 @@ def test_a_login_goes_on_until_the_server_has_proved_itself() -> None:
 
 
 def test_a_login_that_the_broker_does_not_take_says_why() -> None:
-    login = Login(Plain("alice", "wrong"))
+    login = ClientLogin(Plain("alice", "wrong"))
     with pytest.raises(MechanismNotSupported) as unsupported:
         login.next(Message(error_code=33, mechanisms=["SCRAM-SHA-512", "OAUTHBEARER"]))
     assert unsupported.value.supported == "SCRAM-SHA-512, OAUTHBEARER"
@@ -98,7 +105,7 @@ def test_a_login_that_the_broker_does_not_take_says_why() -> None:
     with pytest.raises(LoginRejected) as rejected:
         login.next(Message(error_code=58, error_message="wrong user or password", auth_bytes=b""))
     assert rejected.value.reason == "wrong user or password"
-    login = Login(Plain("alice", "wrong"))
+    login = ClientLogin(Plain("alice", "wrong"))
     login.next(Message(error_code=0, mechanisms=["PLAIN"]))
     with pytest.raises(LoginRejected, match="SASL_AUTHENTICATION_FAILED"):
         login.next(Message(error_code=58, error_message=None, auth_bytes=b""))

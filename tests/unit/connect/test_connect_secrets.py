@@ -11,7 +11,7 @@ import pytest
 
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import resolve
-from penstock.connect.rest.app import Api, needed_role
+from penstock.connect.rest.app import ConnectApi, needed_role
 from penstock.connect.rest.resources import Resources
 from penstock.connect.runtime.scout import Scout
 from penstock.connect.secrets import HIDDEN, hidden, with_references
@@ -61,7 +61,7 @@ def ask(
 ) -> tuple[int, str]:
     """Of a worker with a login; of one without, where the role is None."""
     herder: Any = Herder(plugin)
-    api = Api(herder, None, Resources(herder).routes(), max_body_bytes=1 << 20, leader_wait=1)
+    api = ConnectApi(herder, None, Resources(herder).routes(), max_body_bytes=1 << 20, leader_wait=1)
     raw, _, query = path.partition("?")
     scope = {
         "method": method,

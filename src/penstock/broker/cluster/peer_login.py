@@ -20,8 +20,8 @@ from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
 from penstock.wire.frame import response_start
 from penstock.wire.login import (
-    Login,
-    LoginFailed,
+    ClientLogin,
+    ClientLoginFailed,
     LoginRejected,
     MechanismNotSupported,
     Step,
@@ -87,7 +87,7 @@ class PeerLogin:
     async def _exchange(self, connection: Sender) -> int:
         """Does the SASL exchange. Returns the session lifetime in milliseconds, 0 for no limit."""
         user, password = own_login(self._config(), self._listener.name, self._mechanism)
-        login = Login(by_password(self._mechanism, user, password))
+        login = ClientLogin(by_password(self._mechanism, user, password))
         loop = asyncio.get_running_loop()
         step: Step | None = login.first()
         try:
@@ -103,7 +103,7 @@ class PeerLogin:
             ) from None
         except LoginRejected as error:
             raise PeerRefused(f"it rejected the login of {user}: {error.reason}") from None
-        except LoginFailed as error:
+        except ClientLoginFailed as error:
             raise PeerRefused(str(error)) from None
         return login.lifetime_ms
 

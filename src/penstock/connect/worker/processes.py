@@ -77,7 +77,7 @@ class ChildProcess:
             self._process.kill()
 
 
-class Runner:
+class UnitRunner:
     """Keeps one unit running until it is stopped, and restarts it after failures, with backoff up to a
     limit.
     """
@@ -237,7 +237,7 @@ class ScoutFailed(Exception):
     """The scout did not respond, or plugin code failed in it."""
 
 
-class Scout:
+class ScoutProcess:
     """The process that loads plugins; started at the first request, and restarted when it does not
     respond.
     """

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.registry.client import (
     MissingLibrary,
-    Refused,
     RegisteredSchema,
     RegistryClient,
+    RequestRefused,
     parse_schema,
 )
 from penstock.registry.formats import InvalidSchema, ResolvedReference
@@ -77,7 +77,7 @@ def _resolve(client: RegistryClient, part: PartOptions) -> TypedPart:
         return TypedPart(part, part.schema, ())
     try:
         found = client.version(part.subject, part.version)
-    except Refused as error:
+    except RequestRefused as error:
         if error.status != 404:
             raise
         raise BadOption(

@@ -44,7 +44,7 @@ class Status:
 
 
 class _Entry:
-    """A query that should run. Its fields are changed under the lock of `Queries`."""
+    """A query that should run. Its fields are changed under the lock of the supervisor."""
 
     def __init__(self, definition: QueryDef, found: Analysed | None, life: Restarts) -> None:
         self.definition = definition
@@ -59,7 +59,7 @@ class _Entry:
         """It runs, or has failed for the first time."""
 
 
-class Queries:
+class QuerySupervisor:
     def __init__(
         self,
         launch: Callable[[QueryDef, Analysed | None], Running],

@@ -27,7 +27,7 @@ from penstock.sql.catalog.target_topic import ignored
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous import inserting, replacing
 from penstock.sql.continuous.define import Maker
-from penstock.sql.continuous.queries import Queries
+from penstock.sql.continuous.queries import QuerySupervisor
 from penstock.sql.continuous.running import Launcher, group_of
 from penstock.sql.continuous.sender_code import check_statement
 from penstock.sql.continuous.table_versions import Versions
@@ -115,7 +115,7 @@ class Engine:
         )
         self._launcher = Launcher(spark, self.settings, self._admin, self._watch)
         self._maker = Maker(spark, self.settings, self._admin)
-        self._queries = Queries(self._launcher.launch)
+        self._queries = QuerySupervisor(self._launcher.launch)
         self._selects = Selects(spark, self.settings, self._admin, self._maker, self._launcher.delete)
         self._shows = Shows(self._admin, self._queries, self._watch.latest, self._health.away)
         self._health.start()
