@@ -20,7 +20,8 @@ from penstock.errors import ApiError, FetchSessionIdNotFound, KafkaStorageError
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
 from penstock.replication.fetching import failed
-from penstock.replication.followers import Followed, Followers, LeaderFetcher
+from penstock.replication.followers import Followers
+from penstock.replication.leader_fetcher import Followed, LeaderFetcher
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
 from penstock.replication.truncations import Truncations

@@ -1,7 +1,8 @@
 """Keeps the flows of one project running: starts, watches, restarts, refreshes, follows the files, stops.
 
 One thread does all of that, a step at a time; only materialized views are computed beside it. What a change
-of the files means is decided in `changes`; how a flow is started, in `writing`.
+of the files means is decided in `changes`, how a flow is started in `writing`, when a view is due in
+`refreshing`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +23,15 @@ from penstock.pipelines.project.project import Project, load_project
 from penstock.pipelines.run.flow_state import FlowState, RunOptions
 from penstock.pipelines.run.groups import delete_groups
 from penstock.pipelines.run.recorded import Recorded
+from penstock.pipelines.run.refreshing import Refreshes, inputs_ready
 from penstock.pipelines.run.resolving import Resolution, Resolver
 from penstock.pipelines.run.state import StateDirectory
 from penstock.pipelines.run.storage import Storage
 from penstock.pipelines.run.tables import PipelineTables, wanted_schema
-from penstock.pipelines.run.writing import REFRESH_GROUP, Writer
+from penstock.pipelines.run.writing import Writer
 from penstock.restarts import Restarts
 from penstock.spark.progress import QueryProgress
 from penstock.spark.starting import begun
-from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,13 +75,11 @@ class Runner:
         self._before = {
             str(flow.get("name")): flow.get("progress") for flow in state.status().get("flows", [])
         }
-        self._rows: Counter[str] = Counter()
         self._content: dict[str, str] = {}
         self._looked_at: dict[str, str] = {}
         self._next_look = 0.0
         self._resolution: Resolution | None = None
-        self._workers = ThreadPoolExecutor(1, thread_name_prefix="penstock-refresh")
-        self._refresh: tuple[str, Future[None]] | None = None
+        self._refreshes = Refreshes(self.writer)
         self._started_at = time.time()
         self._phase = "starting"
 
@@ -114,12 +111,12 @@ class Runner:
         self._finish_refresh(now)
         for name, flow in self.flows.items():
             if flow.is_view:
-                self._maybe_refresh(name, flow, now)
+                self._refreshes.begin(name, self.flows, now)
             elif (
                 flow.state in ("waiting", "failed")
                 and flow.life.due <= now
                 and not flow.hold
-                and self._inputs_ready(flow)
+                and inputs_ready(flow, self.flows)
                 and not self._one_is_starting(now)
             ):
                 self._start(flow, now)
@@ -135,9 +132,7 @@ class Runner:
         """Stops the flows, inputs first, and shows that it is over."""
         self._phase = "stopping"
         self.state.write_status(self.status())
-        if self._refresh:
-            self.spark.sparkContext.cancelJobGroup(REFRESH_GROUP)
-        self._workers.shutdown(wait=True)
+        self._refreshes.shut_down(self.spark)
         for flow in self.flows.values():
             self._stop(flow)
             if flow.state not in ("failed", "held"):
@@ -213,56 +208,14 @@ class Runner:
             self.report({"event": "note", "flow": flow.resolved.definition.name, "text": cause(error)})
         flow.query = None
 
-    def _inputs_ready(self, flow: FlowState) -> bool:
-        """A stream that looks up a materialized view starts when that has been computed."""
-        for name in flow.resolved.print.looks_up:
-            view = self._view_of(name)
-            if view and view.refreshed == 0:
-                return False
-        return True
-
-    def _view_of(self, table: str) -> FlowState | None:
-        return next(
-            (flow for flow in self.flows.values() if flow.is_view and flow.resolved.print.target == table),
-            None,
-        )
-
     # -- materialized views
 
-    def _progress_of(self, table: str) -> int:
-        """A number that grows whenever a table of the pipeline gets rows."""
-        total = 0
-        for name, flow in self.flows.items():
-            if flow.resolved.print.target == table:
-                total += flow.refreshed if flow.is_view else self._rows[name]
-        return total
-
-    def _maybe_refresh(self, name: str, flow: FlowState, now: float) -> None:
-        if self._refresh or flow.life.due > now or flow.hold:
-            return
-        inputs = flow.resolved.print.looks_up
-        for table in inputs:
-            view = self._view_of(table)
-            if view and view.refreshed == 0:
-                return  # what it reads is computed first
-        marker = tuple(self._progress_of(table) for table in inputs)
-        if flow.seen == marker and flow.life.error is None:
-            return
-        flow.state, flow.seen = "refreshing", marker
-        flow.life.since = now  # no run that may prove healthy: it has succeeded when it has ended
-        definition = flow.resolved.definition
-        tables = [".".join(map(quoted, flow.graph.qualify(table))) for table in inputs]
-        self._refresh = (name, self._workers.submit(self.writer.refresh, flow.graph, definition, tables))
-
     def _finish_refresh(self, now: float) -> None:
-        if self._refresh is None or not self._refresh[1].done():
+        ended = self._refreshes.take_ended()
+        flow = self.flows.get(ended[0]) if ended is not None else None
+        if ended is None or flow is None:
             return
-        name, future = self._refresh
-        self._refresh = None
-        flow = self.flows.get(name)
-        if flow is None:
-            return
-        error = future.exception()
+        name, error = ended
         if error:
             flow.seen = None
             self._failed(flow, cause(error), str(error), now)
@@ -287,7 +240,7 @@ class Runner:
             name = progress.name.removeprefix(prefix)
             self.progress[name] = progress
             if progress.input_rows:
-                self._rows[name] += 1
+                self._refreshes.has_rows(name)
 
     # -- changes
 
