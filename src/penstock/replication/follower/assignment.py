@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.replication.delayed import Key
-from penstock.replication.leader_fetcher import Followed, LeaderFetcher
+from penstock.replication.follower.leader_fetcher import Followed, LeaderFetcher
+from penstock.replication.follower.truncations import Truncations
 from penstock.replication.partition import Partition
-from penstock.replication.truncations import Truncations
 
 if TYPE_CHECKING:
-    from penstock.replication.follower_parts import FollowersParts
+    from penstock.replication.follower.parts import FollowersParts
 
 
 class Followers:

@@ -27,17 +27,17 @@ from penstock.errors import (
     error_for_code,
 )
 from penstock.metadata.partition_names import some_of
-from penstock.replication.ahead import next_wanted
-from penstock.replication.following import Following
+from penstock.replication.follower.ahead import next_wanted
+from penstock.replication.follower.following import Following
+from penstock.replication.follower.truncations import Truncations
 from penstock.replication.partition import Partition
-from penstock.replication.truncations import Truncations
 from penstock.wire import replica_fetch
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.replica_fetch import ReplicaPartition, ReplicaResult
 
 if TYPE_CHECKING:
-    from penstock.replication.follower_parts import FollowersParts
+    from penstock.replication.follower.parts import FollowersParts
 
 log = logging.getLogger(__name__)
 
