@@ -19,7 +19,7 @@ from typing import Any
 
 from penstock.broker import main as broker_main
 from penstock.broker.broker import Broker
-from penstock.replication.truncations import Truncations
+from penstock.replication.follower.truncations import Truncations
 
 _KEPT = 5
 

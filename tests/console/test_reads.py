@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from penstock.admin.cluster import Cluster, PartitionInfo, TopicInfo
+from penstock.admin.cluster import Cluster, PartitionInfo, TopicDescription
 from penstock.admin.failure import CommandFailed, UnknownTopic
 from penstock.admin.reader import StopRequest
 from penstock.console.reads import groups, messages, topics, transactions
@@ -363,7 +363,7 @@ def test_transactions_are_listed_by_age_and_ended(broker: PenstockBroker, cluste
 
 
 def test_rates_count_what_grew_between_two_samples() -> None:
-    info = TopicInfo("t", (PartitionInfo(0, 1, (1,), (1,)),))
+    info = TopicDescription("t", (PartitionInfo(0, 1, (1,), (1,)),))
 
     def sample(at: float, end: int, size: int, committed: int) -> Sample:
         ends = {("t", 0): end, ("__offsets", 0): end * 9}
@@ -375,8 +375,8 @@ def test_rates_count_what_grew_between_two_samples() -> None:
 
 
 def test_health_names_the_worst() -> None:
-    def topic(*partitions: PartitionInfo) -> TopicInfo:
-        return TopicInfo("t", partitions)
+    def topic(*partitions: PartitionInfo) -> TopicDescription:
+        return TopicDescription("t", partitions)
 
     fine, behind = PartitionInfo(0, 1, (1, 2), (1, 2)), PartitionInfo(1, 1, (1, 2), (1,))
     assert topics.health_of(topic(fine)) == "ok"

@@ -13,12 +13,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.pipelines.plans.changes import Backoff
 from penstock.pipelines.project.project import Project, load_project
 from penstock.pipelines.run.engine import quiet, use_database
 from penstock.pipelines.run.flow_state import RunOptions
 from penstock.pipelines.run.runner import Event, Runner
 from penstock.pipelines.run.state import StateDirectory
+from penstock.restarts import Backoff
 from penstock.spark.progress import watch
 
 WAIT_SECONDS = 150.0
@@ -27,7 +27,7 @@ QUICK = {
     "trigger": "100 milliseconds",
     "poll": 0.0,
     "refresh_every": 0.0,
-    "backoff": Backoff(first=0.2, limit=1.0),
+    "backoff": Backoff(first=0.2, limit=1.0, quiet_after=15.0),
 }
 
 

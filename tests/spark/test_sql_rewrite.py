@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.language.parser import parse
 from penstock.sql.language.spark_text import to_spark
 from penstock.sql.language.statements import Query, Select
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.spark.errors import BadOption
-from penstock.spark.patterns.conditions import Kind, Value, compile_condition
+from penstock.spark.patterns.conditions import compile_condition
 from penstock.spark.patterns.errors import BadPattern, Fragment
+from penstock.spark.patterns.values import Kind, Value
 from penstock.spark.streams import match_recognize, state
 from penstock.testing import PenstockBroker
 from tests.spark.stream_examples import Example

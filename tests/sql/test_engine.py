@@ -13,7 +13,9 @@ import pytest
 
 from penstock.client import ClientSettings, Cluster
 from penstock.sql.catalog.catalog import Record
+from penstock.sql.continuous import preparing
 from penstock.sql.errors import Clash, Exists, NotAllowed, Place, SqlError, StateLost, Unavailable, Unknown
+from penstock.sql.language import parser
 from penstock.sql.results import Rows
 from penstock.sql.server import selecting
 from penstock.sql.server.engine import Engine
@@ -108,6 +110,63 @@ def test_a_restarted_engine_goes_on_with_every_query(engines: Engines) -> None:
     assert states["ctas_re_paused_1"] == "PAUSED"
     assert {state for query, state in states.items() if query != "ctas_re_paused_1"} == {"RUNNING"}
     assert sorted(sql.rows("SELECT shop, n FROM re_paused")) == [["a", 1], ["b", 1]]
+
+
+@pytest.mark.parametrize(
+    ("statement", "properties"),
+    [
+        ("CREATE STREAM once_out AS SELECT n FROM once_in", {}),
+        ("CREATE STREAM once_latest AS SELECT n FROM once_in", {"auto.offset.reset": "latest"}),
+        ("CREATE TABLE once_counts AS SELECT n, COUNT(*) AS c FROM once_in GROUP BY n", {}),
+        ("INSERT INTO once_to SELECT n FROM once_in", {}),
+    ],
+)
+def test_a_statement_is_parsed_once_and_analysed_once_until_its_query_runs(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch, statement: str, properties: dict[str, str]
+) -> None:
+    parsed: list[str] = []
+    analysed: list[str] = []
+    parse_one, analyse = parser._Parser.statement, preparing.analysed
+
+    def parsing(self: Any) -> Any:
+        parsed.append(self.text)
+        return parse_one(self)
+
+    def analysing(session: SparkSession, text: str, *more: Any) -> Any:
+        analysed.append(text)
+        return analyse(session, text, *more)
+
+    sql = engines.start()
+    sql.run(
+        "CREATE STREAM once_in (n INT) WITH (format = 'json');"
+        "CREATE STREAM once_to (n INT) WITH (format = 'json'); INSERT INTO once_in VALUES (1)"
+    )
+    monkeypatch.setattr(parser._Parser, "statement", parsing)
+    monkeypatch.setattr(preparing, "analysed", analysing)
+    sql.run(statement, properties)
+    query = engines.log.catalog.queries[next(iter(engines.log.catalog.queries))]
+    wait_until(lambda: sql.engine._queries.status(query).state == "RUNNING")
+    assert parsed == [statement]
+    assert len(analysed) == 1
+
+
+def test_a_table_of_the_stream_s_own_topic_has_all_rows_whatever_the_stream_begins_with(
+    engines: Engines,
+) -> None:
+    sql = engines.start()
+    sql.run(
+        "CREATE STREAM own_s (k STRING KEY, ref STRING) WITH (topic = 'own', format = 'json');"
+        "CREATE TABLE own_t (k STRING PRIMARY KEY, ref STRING) WITH (topic = 'own', format = 'json');"
+        "INSERT INTO own_s VALUES ('a', 'none')"
+    )
+    sql.run(
+        "CREATE STREAM own_out AS SELECT s.k AS k, t.ref AS found FROM own_s s JOIN own_t t ON s.ref = t.k",
+        {"auto.offset.reset": "latest"},
+    )
+    query = next(iter(engines.log.catalog.queries.values()))
+    wait_until(lambda: sql.engine._queries.status(query).state == "RUNNING")
+    sql.run("INSERT INTO own_s VALUES ('b', 'a')")
+    sql.eventually("SELECT k, found FROM own_out", [["b", "none"]])
 
 
 def test_a_query_that_fails_shows_its_error_and_harms_no_other(engines: Engines) -> None:

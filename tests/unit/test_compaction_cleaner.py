@@ -14,7 +14,7 @@ import pytest
 
 from penstock.fs import FaultyFs
 from penstock.log.cleaning.cleaner import clean
-from penstock.log.cleaning.compaction import CleanJob, LastBatch, SegmentFacts
+from penstock.log.cleaning.compaction import CleanJob, CompactedSegment, LastBatch
 from penstock.log.index import AbortedTxn, TransactionIndex
 from penstock.log.recovery.scan import CorruptSegment, scan_batches, segment_path
 from penstock.log.tools.verify import verify_partition
@@ -33,7 +33,7 @@ def batch(
 class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.segments: list[SegmentFacts] = []
+        self.segments: list[CompactedSegment] = []
 
     def segment(self, base: int, *batches: bytes, aborted: tuple[AbortedTxn, ...] = ()) -> None:
         data = b"".join(batches)
@@ -41,7 +41,7 @@ class Directory:
         if aborted:
             entries = b"".join(TransactionIndex.ENTRY.pack(0, *txn) for txn in aborted)
             Path(segment_path(str(self.path), base, ".txnindex")).write_bytes(entries)
-        self.segments.append(SegmentFacts(base, len(data), 1))
+        self.segments.append(CompactedSegment(base, len(data), 1))
 
     def job(self, end: int, **changes: object) -> CleanJob:
         job = CleanJob(
@@ -74,7 +74,7 @@ class Directory:
             if int(other.name[:20]) != base:
                 other.unlink()
         size = os.path.getsize(segment_path(str(self.path), base))
-        self.segments.append(SegmentFacts(base, size, 1))
+        self.segments.append(CompactedSegment(base, size, 1))
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from penstock.config import LogConfig
 from penstock.log.cleaning.compaction import (
+    CompactedSegment,
     LastBatch,
     LogFacts,
-    SegmentFacts,
     assess,
     group_segments,
     plan_cleaning,
@@ -22,8 +22,8 @@ NOW = 1_000_000
 COMPACT = LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.5)
 
 
-def segment(base: int, size: int = 100, newest: int = 1, first: int = 1) -> SegmentFacts:
-    return SegmentFacts(base, size, newest, first, 8, 12)
+def segment(base: int, size: int = 100, newest: int = 1, first: int = 1) -> CompactedSegment:
+    return CompactedSegment(base, size, newest, first, 8, 12)
 
 
 def log(first_dirty: int | None = None, *, config: LogConfig = COMPACT, **changes: object) -> LogFacts:
@@ -150,7 +150,7 @@ def test_planning_takes_time_in_proportion_to_the_segments():
     """It is done on the loop: comparing each segment with each other one held it up for 190 ms."""
     compared = 0
 
-    class Compared(SegmentFacts):
+    class Compared(CompactedSegment):
         __slots__ = ()
 
         def __eq__(self, other: object) -> bool:

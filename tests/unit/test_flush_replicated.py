@@ -12,7 +12,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.fs import FaultyFs
-from penstock.replication.followers import Followed
+from penstock.replication.follower.leader_fetcher import Followed
 from penstock.replication.partition import Partition
 from tests.unit.cluster_images import partition as image_of
 from tests.unit.test_failed_syncs import _Held

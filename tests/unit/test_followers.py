@@ -21,10 +21,11 @@ from penstock.errors import ApiError, FetchSessionIdNotFound, KafkaStorageError
 from penstock.log.manager import LogManager
 from penstock.log.partition_log import PartitionLog
 from penstock.replication.fetching import failed
-from penstock.replication.followers import Followed, Followers, LeaderFetcher
+from penstock.replication.follower.assignment import Followers
+from penstock.replication.follower.leader_fetcher import Followed, LeaderFetcher
+from penstock.replication.follower.truncations import Truncations
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
-from penstock.replication.truncations import Truncations
 from penstock.wire import replica_fetch
 from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.codec import Message

@@ -19,9 +19,9 @@ from penstock.errors import (
 )
 from penstock.groups.consumer import levelling
 from penstock.groups.consumer.assignors import GroupSpec, MemberSpec, assign_uniform
-from penstock.groups.consumer.regex import matching as regex
 from penstock.groups.consumer.regex.patterns import Patterns
 from penstock.groups.timers import Timer, Timers
+from penstock.regex import matching as regex
 from penstock.regex.matching import Regex, Work
 from penstock.wire.message import Message
 from tests.sim.group_host import Host, image, join_request

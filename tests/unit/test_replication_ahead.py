@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.replication.ahead import next_wanted
+from penstock.replication.follower.ahead import next_wanted
 from penstock.wire.batches.batch import stamp
 from penstock.wire.batches.records import Record, build_batch
 from penstock.wire.replica_fetch import ReplicaPartition, ReplicaResult

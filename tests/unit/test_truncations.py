@@ -18,9 +18,9 @@ from penstock.log.epochs import LeaderEpochCache
 from penstock.log.index import TransactionIndex
 from penstock.log.partition_log import SEGMENTS_AT_ONCE, PartitionLog
 from penstock.log.segment import FILE_KINDS
-from penstock.replication.following import Following
+from penstock.replication.follower.following import Following
+from penstock.replication.follower.truncations import Truncations
 from penstock.replication.partition import Partition
-from penstock.replication.truncations import Truncations
 from tests.unit.cluster_images import partition as image_of
 from tests.unit.log_helpers import append, batch, contents, make_log, marker
 

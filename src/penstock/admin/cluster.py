@@ -43,7 +43,7 @@ class PartitionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicDescription:
     """One topic in Metadata."""
 
     name: str
@@ -155,7 +155,7 @@ class Cluster:
 
     # Asking it
 
-    def topics(self) -> dict[str, TopicInfo]:
+    def topics(self) -> dict[str, TopicDescription]:
         """Every topic, sorted by name."""
         found = topic_infos(self._metadata())
         return {name: found[name] for name in sorted(found)}
@@ -164,7 +164,7 @@ class Cluster:
         """The brokers that are up."""
         return sorted(self._metadata().brokers)
 
-    def topic(self, name: str) -> TopicInfo:
+    def topic(self, name: str) -> TopicDescription:
         """The topic, which must exist."""
         topics = self.topics()
         if name not in topics:
@@ -307,10 +307,10 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
     return found
 
 
-def topic_infos(metadata: Any) -> dict[str, TopicInfo]:
+def topic_infos(metadata: Any) -> dict[str, TopicDescription]:
     """confluent-kafka's metadata as our own types, without the topics that have errors."""
     return {
-        name: TopicInfo(
+        name: TopicDescription(
             name,
             tuple(
                 PartitionInfo(index, entry.leader, tuple(entry.replicas), tuple(entry.isrs))
@@ -322,7 +322,7 @@ def topic_infos(metadata: Any) -> dict[str, TopicInfo]:
     }
 
 
-def choose_partitions(info: TopicInfo, wanted: Sequence[int]) -> list[int]:
+def choose_partitions(info: TopicDescription, wanted: Sequence[int]) -> list[int]:
     """The given partitions, which must exist; all of them by default."""
     have = [partition.index for partition in info.partitions]
     for partition in wanted:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from penstock.admin.failure import CommandFailed, UnknownTopic
-from penstock.admin.wire_client import TRANSACTION, Connection, WireCluster, check, failure
+from penstock.admin.wire_client import TRANSACTION, CommandConnection, WireCluster, check, failure
 from penstock.errors import ApiError, TransactionalIdNotFound, UnknownTopicOrPartition, UnsupportedVersion
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -85,7 +85,7 @@ def list_transactions(
         duration_filter=-1 if longer_than_ms is None else longer_than_ms,
     )
 
-    def ask(broker: Connection) -> Message:
+    def ask(broker: CommandConnection) -> Message:
         if longer_than_ms is not None and broker.version(ApiKey.LIST_TRANSACTIONS) < 1:
             raise UnsupportedVersion(f"the broker at {broker.address} cannot filter by duration")
         answer = broker.request(ApiKey.LIST_TRANSACTIONS, request)

@@ -28,7 +28,7 @@ GROUP, TRANSACTION = 0, 1  # the key types of FindCoordinator
 _BACKOFF_SECONDS = 0.05
 
 
-class Connection(client.Connection):
+class CommandConnection(client.Connection):
     """A connection whose errors are those of commands: one line that says what to do."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
@@ -48,9 +48,9 @@ class WireCluster:
         with _failures():
             self._settings = client_settings(cluster)
         self._deadline = time.monotonic() + cluster.timeout
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int], CommandConnection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
-        self._bootstrap: Connection | None = None
+        self._bootstrap: CommandConnection | None = None
 
     def __enter__(self) -> WireCluster:
         return self
@@ -71,22 +71,22 @@ class WireCluster:
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         return answer
 
-    def brokers(self) -> list[Connection]:
+    def brokers(self) -> list[CommandConnection]:
         """A connection to each broker that is up."""
         self.metadata()
         return [self.broker(node_id) for node_id in sorted(self._brokers)]
 
-    def broker(self, node_id: int) -> Connection:
+    def broker(self, node_id: int) -> CommandConnection:
         if node_id not in self._brokers:
             self.metadata()
         if node_id not in self._brokers:
             raise CommandFailed(f"broker {node_id} is not up.")
         return self._connect(*self._brokers[node_id])
 
-    def coordinator(self, key: str, key_type: int) -> Connection:
+    def coordinator(self, key: str, key_type: int) -> CommandConnection:
         """The broker that coordinates the group or transactional id `key`."""
 
-        def ask() -> Connection:
+        def ask() -> CommandConnection:
             connection = self._any()
             version = connection.version(ApiKey.FIND_COORDINATOR)
             request = Message(key=key, key_type=key_type, coordinator_keys=[key])
@@ -97,7 +97,7 @@ class WireCluster:
 
         return self.retry(ask)
 
-    def _any(self) -> Connection:
+    def _any(self) -> CommandConnection:
         """The first bootstrap server that can be reached."""
         if self._bootstrap is None:
             self._cluster.reach()
@@ -112,10 +112,10 @@ class WireCluster:
             raise trouble
         return self._bootstrap
 
-    def _connect(self, host: str, port: int) -> Connection:
+    def _connect(self, host: str, port: int) -> CommandConnection:
         key = (host, port)
         if key not in self._connections:
-            self._connections[key] = Connection(host, port, self._settings)
+            self._connections[key] = CommandConnection(host, port, self._settings)
         return self._connections[key]
 
     # Asking

@@ -14,15 +14,15 @@ import time
 
 from penstock.client import sasl
 from penstock.client.errors import AuthenticationFailed, ConnectionFailed, TlsFailed
+from penstock.client.frames import BadFrame, receive_frame
 from penstock.client.settings import ClientSettings, format_address
 from penstock.errors import UnsupportedVersion, WireError, error_for_code
 from penstock.wire.api_keys import ApiKey, api_name
 from penstock.wire.codec import Message, decode_response, encode_request, valid_versions
-from penstock.wire.frame import request_frame, response_start
+from penstock.wire.frame import Requests, response_start
+from penstock.wire.login import ClientLogin, ClientLoginFailed, LoginRejected, MechanismNotSupported, Step
 
 _INT32 = struct.Struct(">i")
-_LARGEST_ANSWER = 2**31 - 1
-_CHUNK = 1 << 20
 _SESSION_PART = 0.85  # part of the session lifetime that a broker gives an authenticated connection
 
 
@@ -34,8 +34,7 @@ class Connection:
         self._open = True
         self._expires = float("inf")
         self._settings = settings
-        self._client_id = settings.client_id.encode()
-        self._correlation_id = 0
+        self._requests = Requests(settings.client_id)
         self._waiting: dict[int, bytearray | None] = {}  # sent and not taken; what has come already
         self._dropped: set[int] = set()
         self._versions: dict[int, tuple[int, int]] = {}
@@ -85,31 +84,27 @@ class Connection:
             raise self._lost(error) from error
 
     def _authenticate(self) -> None:
-        """SaslHandshake and SaslAuthenticate (KIP-43, KIP-152)."""
         security = self._settings.security
-        who = f"{security.mechanism} as {security.username}" if security.username else security.mechanism
-        answer = self.request(ApiKey.SASL_HANDSHAKE, Message(mechanism=security.mechanism))
-        if answer.error_code:
+        login = ClientLogin(sasl.mechanism(security))
+        try:
+            step: Step | None = login.first()
+            while step is not None:
+                step = login.next(self.request(*step))
+        except MechanismNotSupported as error:
             raise AuthenticationFailed(
-                f"the broker at {self.address} does not support sasl.mechanism={security.mechanism}; "
-                f"supported: {', '.join(answer.mechanisms) or 'none'}"
-            )
-        mechanism = sasl.mechanism(security)
-        message = mechanism.first()
-        while True:
-            answer = self.request(ApiKey.SASL_AUTHENTICATE, Message(auth_bytes=message))
-            if answer.error_code:
-                if not mechanism.done and security.tokens is not None:
-                    mechanism.respond(b"refused")
-                reason = answer.error_message or error_for_code(answer.error_code).kafka_name
-                raise AuthenticationFailed(f"the broker at {self.address} refused {who}: {reason}")
-            if not mechanism.done:
-                message = mechanism.respond(answer.auth_bytes)
-            if mechanism.done:
-                break
-        if answer.session_lifetime_ms > 0:
+                f"the broker at {self.address} does not support sasl.mechanism={error.mechanism}; "
+                f"supported: {error.supported}"
+            ) from None
+        except LoginRejected as error:
+            who = f"{security.mechanism} as {security.username}" if security.username else security.mechanism
+            raise AuthenticationFailed(
+                f"the broker at {self.address} refused {who}: {error.reason}"
+            ) from None
+        except ClientLoginFailed as error:
+            raise AuthenticationFailed(str(error)) from None
+        if login.lifetime_ms > 0:
             # KIP-368: the broker closes the connection after that time, so another one is opened earlier.
-            self._expires = time.monotonic() + answer.session_lifetime_ms * _SESSION_PART / 1000
+            self._expires = time.monotonic() + login.lifetime_ms * _SESSION_PART / 1000
 
     def _ask_versions(self) -> None:
         # Every broker knows version 0.
@@ -148,10 +143,10 @@ class Connection:
 
     def send(self, api: ApiKey, version: int, body: bytes) -> int:
         """Send one request. Returns a number with which to `receive` or `drop` the response."""
-        self._correlation_id = ticket = (self._correlation_id + 1) & 0x7FFFFFFF
+        ticket, frame = self._requests.frame(api, version, body)
         try:
             self._socket.settimeout(self._timeout_ms / 1000)
-            self._socket.sendall(request_frame(api, version, ticket, self._client_id, body))
+            self._socket.sendall(frame)
         except OSError as error:
             raise self._lost(error) from error
         self._waiting[ticket] = None
@@ -181,10 +176,10 @@ class Connection:
 
     def _take(self) -> None:
         """Read the next response on the connection, whichever request it belongs to."""
-        (length,) = _INT32.unpack(self._read(4))
-        if not 4 <= length <= _LARGEST_ANSWER:
-            raise self._failed(f"did not answer as a Kafka broker does: a frame of {length} bytes")
-        answer = self._read(length)
+        try:
+            answer = receive_frame(self._socket)
+        except BadFrame as error:
+            raise self._failed(f"did not answer as a Kafka broker does: {error}") from error
         (ticket,) = _INT32.unpack_from(answer)
         if ticket not in self._waiting:
             raise self._failed(f"sent a response with unknown correlation id {ticket}")
@@ -193,23 +188,6 @@ class Connection:
             del self._waiting[ticket]
         else:
             self._waiting[ticket] = answer
-
-    def _read(self, count: int) -> bytearray:
-        data = bytearray(min(count, _CHUNK))
-        have = 0
-        while True:
-            with memoryview(data) as view:
-                while have < len(data):
-                    size = self._socket.recv_into(view[have:])
-                    if not size:
-                        raise ConnectionResetError("closed by the broker")
-                    have += size
-            if have == count:
-                return data
-            # Do not allocate for the whole length before a first part has arrived.
-            grown = bytearray(count)
-            grown[:have] = data
-            data = grown
 
     def _lost(self, error: OSError) -> ConnectionFailed | TlsFailed:
         if isinstance(error, ssl.SSLError) and not self._ready:

@@ -20,7 +20,7 @@ from penstock.console.pages import register
 from penstock.console.settings import Settings
 from penstock.console.site import Site
 from penstock.elected.process import guard, identify, listen, loop_factory, write_ready
-from penstock.web.access import Access, Role
+from penstock.web.access import Role, ServerAccess
 from penstock.web.guard import SECURE_HEADERS, Headers
 from penstock.web.log_output import set_up_logging
 from penstock.web.server import Server
@@ -66,7 +66,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         loop.add_signal_handler(number, stopping.set)
     if parent is not None:
         loop.add_reader(parent, lambda: stopping.set() if not os.read(parent, 4096) else None)
-    access = Access.of(settings.access, "penstock console")
+    access = ServerAccess.of(settings.access, "penstock console")
     with _listener(settings) as listener:
         scheme = "https" if settings.tls_certificate else "http"
         identity = identify(listener, settings.host, settings.advertised_url, scheme=scheme)

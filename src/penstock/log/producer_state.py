@@ -91,7 +91,7 @@ class FirstSeen(NamedTuple):
     time_ms: int
 
 
-class Refused(NamedTuple):
+class RefusedBatch(NamedTuple):
     """A batch that was rejected with a retriable error, and will be retried."""
 
     epoch: int
@@ -116,7 +116,7 @@ class ProducerStateManager:
             weakref.WeakValueDictionary()
         )
         self._first_seen: dict[int, FirstSeen] = {}
-        self._refused: dict[int, Refused] = {}
+        self._refused: dict[int, RefusedBatch] = {}
         self._snapshots: set[int] | None = None  # the offsets of the snapshots on disk, once listed
 
     # checks
@@ -136,7 +136,7 @@ class ProducerStateManager:
         if known is None or epoch > known.epoch or (epoch == known.epoch and sequence < known.sequence):
             if known is None and len(self._refused) >= _MOST_REFUSED:
                 del self._refused[next(iter(self._refused))]
-            self._refused[producer_id] = Refused(epoch, sequence, error)
+            self._refused[producer_id] = RefusedBatch(epoch, sequence, error)
 
     def find_duplicate(self, header: BatchHeader) -> BatchMark | None:
         entry = self.producers.get(header.producer_id)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.config import LogConfig
 
 
-class SegmentFacts(NamedTuple):
+class RetainedSegment(NamedTuple):
     base_offset: int
     end_offset: int  # base offset of the next segment; for the active one the log end offset
     size: int
@@ -20,7 +20,7 @@ class SegmentFacts(NamedTuple):
 
 
 def segments_to_delete(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[RetainedSegment],
     config: LogConfig,
     now_ms: int,
     log_start_offset: int,
@@ -31,7 +31,7 @@ def segments_to_delete(
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     log_end_offset = segments[-1].end_offset
 
-    def may_go(segment: SegmentFacts, is_active: bool) -> bool:
+    def may_go(segment: RetainedSegment, is_active: bool) -> bool:
         if segment.end_offset > high_watermark or (is_active and segment.size == 0):
             return False
         if segment.end_offset <= log_start_offset and not is_active:

@@ -62,7 +62,9 @@ def _add(results: list[dict[str, Any]], line: dict[str, Any]) -> None:
     if "statement" in line:
         results.append({"statement": line["statement"], "rows": []})
     elif "error" in line:
-        failure = {key: line[key] for key in ("error", "message", "line", "column") if key in line}
+        failure: dict[str, Any] = {
+            key: line[key] for key in ("error", "message", "line", "column") if key in line
+        }
         results.append({**(results.pop() if results else {}), **failure})
     elif results and "columns" in line:
         results[-1]["columns"] = [name for name, _ in line["columns"]]

@@ -26,6 +26,11 @@ _STATE_DOES_NOT_FIT = re.compile(
 )
 
 
+def reason(error: BaseException | None) -> str:
+    """Why a query has ended that should run."""
+    return "it has ended without an error" if error is None else cause(error)
+
+
 def cause(error: BaseException) -> str:
     """The cause in one line, without wrapping, stack traces and positions in generated plans."""
     message = getattr(error, "getMessage", None)

@@ -41,7 +41,7 @@ class Unreachable(RegistryError):
     """No registry responds at the address."""
 
 
-class Refused(RegistryError):
+class RequestRefused(RegistryError):
     """The registry rejected a request."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
@@ -195,9 +195,9 @@ class RegistryClient:
         if answer.is_success and value is not None:
             return value
         if answer.status_code == 401:
-            raise Refused(401, 401, f"the registry at {base} rejected the user or password (401)")
+            raise RequestRefused(401, 401, f"the registry at {base} rejected the user or password (401)")
         if isinstance(value, dict) and "error_code" in value:
-            raise Refused(answer.status_code, int(value["error_code"]), str(value.get("message", "")))
+            raise RequestRefused(answer.status_code, int(value["error_code"]), str(value.get("message", "")))
         raise Unreachable(
             f"the server at {base} is not a schema registry (HTTP {answer.status_code}, "
             f"{answer.headers.get('content-type', 'no content type')})"
@@ -229,7 +229,7 @@ class RegistryClient:
         pages = self._pages(prefix, deleted)
         try:
             first = next(pages, [])
-        except Refused as error:
+        except RequestRefused as error:
             if error.status not in (404, 405):
                 raise
             first = []  # a registry without /schemas
@@ -314,7 +314,7 @@ class RegistryClient:
         path = (what,) if subject is None else (what, subject)
         try:
             found: Json = self.request("GET", *path, defaultToGlobal=effective)
-        except Refused as error:
+        except RequestRefused as error:
             if subject is not None and error.code in NOT_CONFIGURED:
                 return None
             raise

@@ -27,11 +27,11 @@ from penstock.elected.process import (
 )
 from penstock.elected.store import Store
 from penstock.registry.errors import forwarding_failed
-from penstock.registry.http.app import Api, application, render_refusal
+from penstock.registry.http.app import RegistryApi, application, render_refusal
 from penstock.registry.http.call import TAKEN_TYPES
 from penstock.registry.service import Service
 from penstock.registry.state import DEFAULT_LEVEL, State
-from penstock.web.access import NOTHING_ASKED, Access, AccessSettings, Principal
+from penstock.web.access import NOTHING_ASKED, AccessSettings, Principal, ServerAccess
 from penstock.web.log_output import set_up_logging
 from penstock.web.operator import Operator
 from penstock.web.server import Server
@@ -92,7 +92,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         loop.add_signal_handler(number, stopping.set)
     if parent is not None:
         loop.add_reader(parent, lambda: stopping.set() if not os.read(parent, 4096) else None)
-    access = Access.of(settings.access, "penstock schema registry")
+    access = ServerAccess.of(settings.access, "penstock schema registry")
     with listen(settings.host, settings.port) as listener:
         identity = identify(
             listener,
@@ -133,7 +133,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             not_leader=lambda status, body: status == 500 and _NOT_THE_LEADER in body,
             failed=forwarding_failed,
         )
-        api = Api(
+        api = RegistryApi(
             service,
             forwarder,
             cluster_id=cluster_id,

@@ -30,7 +30,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from penstock.spark.errors import BadOption, BadRow, BatchChanged, SparkError
-from penstock.spark.identifiers import quoted
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

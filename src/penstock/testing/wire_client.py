@@ -10,9 +10,10 @@ import socket
 import struct
 from types import TracebackType
 
+from penstock.client.frames import receive_frame, send_frame
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
-from penstock.wire.frame import request_frame, response_start
+from penstock.wire.frame import Requests, response_start
 
 _FRAME = struct.Struct(">i")
 
@@ -28,10 +29,9 @@ class WireClient:
         client_id: str = "penstock-testing",
         timeout: float = 10.0,
     ) -> None:
-        self.client_id = client_id
+        self._requests = Requests(client_id)
         self.socket = socket.create_connection((host, port), timeout=timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._correlation_id = 0
 
     def __enter__(self) -> WireClient:
         return self
@@ -51,10 +51,9 @@ class WireClient:
 
     def send(self, api: ApiKey, version: int, body: bytes) -> int:
         """Sends the header and a body; returns the correlation id."""
-        self._correlation_id += 1
-        frame = request_frame(api, version, self._correlation_id, self.client_id.encode(), body)
+        correlation_id, frame = self._requests.frame(api, version, body)
         self.socket.sendall(frame)
-        return self._correlation_id
+        return correlation_id
 
     def receive(self, api: ApiKey, version: int, correlation_id: int | None = None) -> Message:
         """The next response, which must have `correlation_id`."""
@@ -72,17 +71,7 @@ class WireClient:
         return frame[start:]
 
     def send_frame(self, payload: bytes) -> None:
-        self.socket.sendall(_FRAME.pack(len(payload)) + payload)
+        send_frame(self.socket, payload)
 
     def receive_frame(self) -> bytes:
-        (length,) = _FRAME.unpack(self._receive_exactly(4))
-        return self._receive_exactly(length)
-
-    def _receive_exactly(self, count: int) -> bytes:
-        chunks = bytearray()
-        while len(chunks) < count:
-            chunk = self.socket.recv(min(count - len(chunks), 1 << 20))
-            if not chunk:
-                raise ConnectionResetError("the broker closed the connection")
-            chunks += chunk
-        return bytes(chunks)
+        return bytes(receive_frame(self.socket))

@@ -103,11 +103,11 @@ class AccessSettings:
 NOTHING_ASKED = AccessSettings()
 
 
-class Access:
+class ServerAccess:
     """The access control of one server. For one event loop."""
 
     @classmethod
-    def of(cls, settings: AccessSettings, realm: str, peer_key: PeerKey | None = None) -> Access | None:
+    def of(cls, settings: AccessSettings, realm: str, peer_key: PeerKey | None = None) -> ServerAccess | None:
         """None if no login is required."""
         return None if settings == NOTHING_ASKED else cls(settings, realm, peer_key=peer_key)
 

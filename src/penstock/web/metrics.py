@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from penstock.errors import ConfigError
-from penstock.web.access import NOTHING_ASKED, Access, AccessSettings, Role
+from penstock.web.access import NOTHING_ASKED, AccessSettings, Role, ServerAccess
 from penstock.web.certificates import LOOK_SECONDS, Certificate
 from penstock.web.guard import SECURE_HEADERS, Guard, Headers, Refusal
 from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger, level_in
@@ -210,7 +210,7 @@ class _Logins:
     """`Access` for threads: it has its own event loop."""
 
     def __init__(self, settings: AccessSettings) -> None:
-        self._access = Access(settings, "penstock metrics")
+        self._access = ServerAccess(settings, "penstock metrics")
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="metrics-logins", daemon=True).start()
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
 
 from penstock.credentials.users_file import User
-from penstock.web.access import Access, Principal, Role, allows, forbidden
+from penstock.web.access import Principal, Role, ServerAccess, allows, forbidden
 from penstock.web.guard import Headers, Refusal
 
 _MOST = 10_000
@@ -31,7 +31,7 @@ class Sessions:
 
     def __init__(
         self,
-        access: Access,
+        access: ServerAccess,
         *,
         cookie: str,
         form: str = "/login",

@@ -49,6 +49,19 @@ def request_frame(api_key: int, version: int, correlation_id: int, client_id: by
     return _FRAME.pack(size, api_key, version, correlation_id, len(client_id)) + client_id + tags + body
 
 
+class Requests:
+    """Numbers the requests of one connection, and makes their frames."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id.encode()
+        self._last = 0
+
+    def frame(self, api_key: int, version: int, body: bytes) -> tuple[int, bytes]:
+        """The correlation id and the frame of the next request."""
+        self._last = (self._last + 1) & 0x7FFFFFFF
+        return self._last, request_frame(api_key, version, self._last, self._client_id, body)
+
+
 def response_start(api_key: int, version: int, frame: Buffer) -> int:
     """The position of the body in a response frame, which starts with the correlation id."""
     if response_header_version(api_key, version) == 0:

@@ -38,8 +38,8 @@ from penstock.metadata.store import StoreUnavailable
 from penstock.metadata.zookeeper_mirror import Mirror
 from penstock.replication.delayed import DelayedOperation, DelayedOperations
 from penstock.replication.deleting import DeleteWait
-from penstock.replication.followers import LeaderFetcher
-from penstock.replication.following import Following
+from penstock.replication.follower.following import Following
+from penstock.replication.follower.leader_fetcher import LeaderFetcher
 from penstock.replication.partition import Partition
 from penstock.transactions.shard import WriteMarkers
 from penstock.transactions.state import TV_0

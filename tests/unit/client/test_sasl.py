@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client import AuthenticationFailed
-from penstock.client.sasl import Plain, Scram
+from penstock.wire.api_keys import ApiKey
+from penstock.wire.codec import Message
+from penstock.wire.login import (
+    ClientLogin,
+    ClientLoginFailed,
+    LoginRejected,
+    MechanismNotSupported,
+    Plain,
+    Scram,
+)
 
 # RFC 7677, section 3
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -40,7 +48,7 @@ def test_a_name_with_commas_and_equal_signs_is_escaped() -> None:
 def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
     client = scram()
     client.respond(SERVER_FIRST)
-    with pytest.raises(AuthenticationFailed, match="impostor"):
+    with pytest.raises(ClientLoginFailed, match="impostor"):
         client.respond(b"v=" + b"A" * 43 + b"=")
     assert not client.done
 
@@ -60,7 +68,7 @@ def test_a_server_that_does_not_know_the_password_is_not_believed() -> None:
     ],
 )
 def test_a_challenge_that_is_not_sound_ends_it(challenge: bytes) -> None:
-    with pytest.raises(AuthenticationFailed):
+    with pytest.raises(ClientLoginFailed):
         scram().respond(challenge)
 
 
@@ -68,3 +76,36 @@ def test_plain_is_one_message() -> None:
     plain = Plain("alice", "sécret")
     assert plain.first() == "\0alice\0sécret".encode()
     assert plain.done
+
+
+def accepted(auth_bytes: bytes = b"", lifetime_ms: int = 0) -> Message:
+    return Message(error_code=0, error_message=None, auth_bytes=auth_bytes, session_lifetime_ms=lifetime_ms)
+
+
+def test_a_login_goes_on_until_the_server_has_proved_itself() -> None:
+    login = ClientLogin(scram())
+    api, request = login.first()
+    assert (api, request.mechanism) == (ApiKey.SASL_HANDSHAKE, "SCRAM-SHA-256")
+    step = login.next(Message(error_code=0, mechanisms=["SCRAM-SHA-256"]))
+    assert step is not None
+    assert step[1].auth_bytes == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    step = login.next(accepted(SERVER_FIRST))
+    assert step is not None
+    assert (step[0], step[1].auth_bytes) == (ApiKey.SASL_AUTHENTICATE, CLIENT_FINAL)
+    assert login.next(accepted(SERVER_FINAL, 9000)) is None
+    assert login.lifetime_ms == 9000
+
+
+def test_a_login_that_the_broker_does_not_take_says_why() -> None:
+    login = ClientLogin(Plain("alice", "wrong"))
+    with pytest.raises(MechanismNotSupported) as unsupported:
+        login.next(Message(error_code=33, mechanisms=["SCRAM-SHA-512", "OAUTHBEARER"]))
+    assert unsupported.value.supported == "SCRAM-SHA-512, OAUTHBEARER"
+    assert login.next(Message(error_code=0, mechanisms=["PLAIN"])) is not None
+    with pytest.raises(LoginRejected) as rejected:
+        login.next(Message(error_code=58, error_message="wrong user or password", auth_bytes=b""))
+    assert rejected.value.reason == "wrong user or password"
+    login = ClientLogin(Plain("alice", "wrong"))
+    login.next(Message(error_code=0, mechanisms=["PLAIN"]))
+    with pytest.raises(LoginRejected, match="SASL_AUTHENTICATION_FAILED"):
+        login.next(Message(error_code=58, error_message=None, auth_bytes=b""))

@@ -16,7 +16,7 @@ import pytest
 from penstock.connect.concealment import HIDDEN, conceal
 from penstock.connect.errors import ConnectError
 from penstock.connect.providers import resolve
-from penstock.connect.rest.app import Api, needed_role
+from penstock.connect.rest.app import ConnectApi, needed_role
 from penstock.connect.rest.resources import Resources
 from penstock.connect.runtime.clients import WorkerSettings
 from penstock.connect.runtime.definitions import validation
@@ -68,7 +68,7 @@ def ask(
 ) -> tuple[int, str]:
     """Of a worker with a login; of one without, where the role is None."""
     herder: Any = Herder(plugin)
-    api = Api(herder, None, Resources(herder).routes(), max_body_bytes=1 << 20, leader_wait=1)
+    api = ConnectApi(herder, None, Resources(herder).routes(), max_body_bytes=1 << 20, leader_wait=1)
     raw, _, query = path.partition("?")
     scope = {
         "method": method,

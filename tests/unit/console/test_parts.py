@@ -9,7 +9,7 @@ import pytest
 from nicegui import Client, ElementFilter, ui
 from nicegui.testing import User
 
-from penstock.admin.cluster import PartitionInfo, TopicInfo
+from penstock.admin.cluster import PartitionInfo, TopicDescription
 from penstock.console.pages import overview
 from penstock.console.parts.curves import Curves
 from penstock.console.parts.live import LinkList, Redrawn, Row, Tiles
@@ -111,7 +111,7 @@ def test_a_fault_of_a_list_is_shown(visit: Visit) -> None:
 
 
 def test_the_overview_leads_to_what_needs_attention(site: Site) -> None:
-    down = TopicInfo("orders", (PartitionInfo(0, -1, (1, 2), (1,)),))
+    down = TopicDescription("orders", (PartitionInfo(0, -1, (1, 2), (1,)),))
     sample = Sample(1.0, 7, {1: "b:1"}, {"orders": down})
     assert overview._values(sample, None)[4:6] == [("1", "bad"), ("1", "warn")]
     targets = dict(overview._TILES)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.pipelines.plans.changes import Action, Backoff, Change, plan_changes, rebuilt_together
+from penstock.pipelines.plans.changes import Action, Change, plan_changes, rebuilt_together
 from penstock.pipelines.plans.dependencies import Kept, Part
 from penstock.pipelines.plans.fingerprint import (
     FlowPrint,
@@ -421,22 +421,6 @@ def test_python_functions_are_seen_in_a_plan():
     assert runs_python(PlanNode("Project", "Project [f(v#1)#2 AS w#3]", True, children=(source("a"),)))
     assert runs_python(PlanNode("MapInPandas", "MapInPandas", True, children=(source("a"),)))
     assert not runs_python(PlanNode("Project", "Project [upper(v#1) AS w#3]", True, children=(source("a"),)))
-
-
-# -- backoff
-
-
-@pytest.mark.promise(
-    "pipelines", "A failed flow restarts from its checkpoint and shows the cause, while others continue"
-)
-@pytest.mark.parametrize("luck", [0.0, 0.5, 0.999])
-def test_pauses_double_up_to_a_limit(luck: float):
-    backoff = Backoff(first=1.0, limit=60.0)
-    delays = [backoff.delay(failures, luck) for failures in range(1, 12)]
-    assert delays == sorted(delays)
-    assert 0.75 <= delays[0] <= 1.0
-    assert delays[-1] <= 60.0
-    assert backoff.delay(5000, luck) <= 60.0
 
 
 def test_actions_read_as_words():

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.spark.patterns.clauses import Clauses, Draft, Plan
-from penstock.spark.patterns.conditions import Kind, Value, compile_condition
+from penstock.spark.patterns.conditions import compile_condition
 from penstock.spark.patterns.errors import BadPattern, Fragment
 from penstock.spark.patterns.navigation import Leaf, Local, Reader
 from penstock.spark.patterns.rows import states_of_bytes, states_to_bytes
+from penstock.spark.patterns.values import Kind, Value
 
 COLUMNS = ("price", "name", "at", "place")
 

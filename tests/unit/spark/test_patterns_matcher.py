@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.spark.patterns.errors import BadPattern, Fragment
-from penstock.spark.patterns.matcher import Matcher, Partition, Program, Row, Skip
+from penstock.spark.patterns.matcher import Matcher, PatternPartition, Program, Row, Skip
 from penstock.spark.patterns.registers import Register
 from penstock.spark.patterns.syntax import compile_pattern
 from tests.repetitions import times
@@ -212,7 +212,7 @@ def run(
 ) -> list[tuple[int, Labels]]:
     """As `expected`; after the rows of `restarts`, with its state saved and read again."""
     matcher = Matcher(program)
-    partition = Partition(matcher)
+    partition = PatternPartition(matcher)
     found: list[tuple[int, Labels]] = []
 
     def add(matches: Iterator[Any]) -> None:
@@ -225,7 +225,7 @@ def run(
         add(partition.passed(row[0] - 1))
         add(partition.push(row))
         if number in restarts:
-            partition = Partition(matcher, pickle.loads(pickle.dumps(partition.saved())))
+            partition = PatternPartition(matcher, pickle.loads(pickle.dumps(partition.saved())))
     add(partition.finish())
     return found
 
@@ -262,7 +262,7 @@ def matched(pattern: str, letters: str, within: int | None = None) -> list[str]:
     """Of rows that are letters, one a second: the letters of matches. Each variable holds for its letter."""
     auto = compile_pattern(Fragment(pattern))
     matcher = Matcher(Program(auto, within=within))
-    partition = Partition(matcher)
+    partition = PatternPartition(matcher)
     rows: list[Row] = [
         (at, sum(1 << n for n, name in enumerate(auto.variables) if letter in name), (letter,))
         for at, letter in enumerate(letters)

@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow")
 from penstock.spark.patterns.clauses import Clauses, Draft, Plan  # noqa: E402
 from penstock.spark.patterns.errors import Fragment  # noqa: E402
 from penstock.spark.patterns.rows import (  # noqa: E402
-    Engine,
+    PatternEngine,
     States,
     pack,
     states_of_bytes,
@@ -21,7 +21,7 @@ from penstock.spark.patterns.rows import (  # noqa: E402
 )
 
 
-def engine(pattern: str, define: dict[str, str], measures: dict[str, str]) -> Engine:
+def engine(pattern: str, define: dict[str, str], measures: dict[str, str]) -> PatternEngine:
     clauses = Clauses(
         Fragment(pattern),
         tuple((name, Fragment(text)) for name, text in define.items()),
@@ -30,7 +30,7 @@ def engine(pattern: str, define: dict[str, str], measures: dict[str, str]) -> En
     )
     draft = Draft(clauses, ["x"])
     assert draft.texts == ["x"]
-    return Engine(Plan.from_json(draft.plan(["int"], ["x"]).to_json()), 1, 0)
+    return PatternEngine(Plan.from_json(draft.plan(["int"], ["x"]).to_json()), 1, 0)
 
 
 @pytest.mark.parametrize("step", [1, 7, 200])

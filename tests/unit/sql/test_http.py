@@ -15,8 +15,8 @@ from penstock.elected.process import listen
 from penstock.sql.errors import NotAllowed, Place, Unknown
 from penstock.sql.language.statements import Describe, Drop, Select, Show
 from penstock.sql.results import Done, Rows
-from penstock.sql.server.http import Api, needs
-from penstock.web.access import Access, AccessSettings
+from penstock.sql.server.http import SqlApi, needs
+from penstock.web.access import AccessSettings, ServerAccess
 from penstock.web.guard import Guard
 from penstock.web.server import Server
 
@@ -92,7 +92,7 @@ class Running:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     async def _run(self):
-        self.api = Api(self.engine, self.leads, **self._options)
+        self.api = SqlApi(self.engine, self.leads, **self._options)
         with listen("127.0.0.1", 0) as listener:
             self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             self._server = Server(
@@ -417,7 +417,7 @@ def test_what_the_server_does_not_allow_is_403():
 def access(tmp_path):
     users = tmp_path / "users"
     users.write_text("reader: r, read\nwriter: w, write\nadmin: a, admin\n")
-    made = Access(AccessSettings(users_file=str(users)))
+    made = ServerAccess(AccessSettings(users_file=str(users)))
     yield made
     made.close()
 

@@ -82,7 +82,7 @@ def test_create_stream_with_columns_and_options() -> None:
         ("user_id", "BIGINT", True),
         ("Page", "STRING", False),
         ("odd name", "STRUCT<x: INT, y: ARRAY<MAP<STRING, BINARY>>>", False),
-        ("price", "DECIMAL(10, 2)", False),
+        ("price", "DECIMAL(10,2)", False),
         ("code", "CHAR(3)", False),
         ("at", "TIMESTAMP", False),
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.continuous import running
-from penstock.sql.continuous.queries import Queries
+from penstock.sql.continuous.queries import QuerySupervisor
 
 
 def definition(name: str) -> QueryDef:
@@ -44,7 +44,7 @@ class Launches:
         self.made: list[Slow] = []
         self.news = threading.Condition()
 
-    def __call__(self, _: Any) -> Slow:
+    def __call__(self, *_: Any) -> Slow:
         with self.news:
             self.made.append(Slow())
             self.news.notify_all()
@@ -57,7 +57,7 @@ class Launches:
 
 def test_no_more_than_two_wait_for_their_sources_at_once() -> None:
     launches = Launches()
-    queries = Queries(launches)
+    queries = QuerySupervisor(launches)
     try:
         for number in range(5):
             queries.start(definition(f"q{number}"))
@@ -80,7 +80,7 @@ def test_no_more_than_two_wait_for_their_sources_at_once() -> None:
 
 def test_a_query_that_is_stopped_while_it_begins_has_ended_when_stop_returns() -> None:
     launches = Launches()
-    queries = Queries(launches)
+    queries = QuerySupervisor(launches)
     try:
         queries.start(definition("q"))
         launches.wait(1)
@@ -92,7 +92,7 @@ def test_a_query_that_is_stopped_while_it_begins_has_ended_when_stop_returns() -
 
 def test_a_query_that_nobody_has_begun_to_start_is_stopped_at_once() -> None:
     launches = Launches()
-    queries = Queries(launches)
+    queries = QuerySupervisor(launches)
     try:
         for number in range(200):
             queries.start(definition(f"q{number}"))
@@ -124,7 +124,7 @@ def test_a_query_whose_server_was_replaced_leaves_its_transactions_to_the_succes
 
     settled: list[str] = []
     streaming = running.Streaming(InTheMiddleOfABatch(), lambda: None, settled.append, list, [])
-    queries = Queries(lambda _: streaming)
+    queries = QuerySupervisor(lambda *_: streaming)
     queries.start(definition("q"))
     deadline = time.monotonic() + 60
     while queries.status(definition("q")).state != "RUNNING":

@@ -9,12 +9,12 @@ pytest.importorskip("pyspark")
 from pyspark.sql import types as T
 
 from penstock.sql.catalog.declare import check_column_types
-from penstock.sql.catalog.spark_types import from_words, words
 from penstock.sql.errors import Clash
-from penstock.sql.language.column_types import NAMES, SAME, TYPES, column_type
 from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.statements import Column
+from penstock.sqltext.spark_types import from_words, words
+from penstock.sqltext.types import CLASSES, NAMES, SAME, read_type
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_words_of_a_type_give_it_back(text):
 
 def every_type() -> list[T.DataType]:
     """One of each, by Spark's own list of the words that it reads and of what queries give."""
-    plain = [getattr(T, name)() for name in NAMES.values()]
+    plain = [getattr(T, name)() for name in CLASSES.values()]
     days = [T.DayTimeIntervalType(), T.DayTimeIntervalType(1, 2), T.DayTimeIntervalType(0, 0)]
     intervals = [*days, T.YearMonthIntervalType(), T.YearMonthIntervalType(1, 1), T.CalendarIntervalType()]
     sized = [T.DecimalType(38, 18), T.DecimalType(5, 0), T.TimeType(0), T.TimeType(3), T.NullType()]
@@ -54,11 +54,11 @@ def test_every_type_comes_back_from_its_words(kind):
     assert from_words(words(kind)) == kind
 
 
-@pytest.mark.parametrize("text", [*TYPES, *SAME])
+@pytest.mark.parametrize("text", [*NAMES, *SAME])
 def test_every_word_of_the_language_is_a_type(text):
     written = {"ARRAY": "ARRAY<VARIANT>", "MAP": "MAP<STRING, TIME(3)>", "STRUCT": "STRUCT<a: TIME>",
                "CHAR": "CHAR(3)"}.get(text, text)  # fmt: skip
-    read = column_type(Cursor(written, tokenize(written)))
+    read = str(read_type(Cursor(written, tokenize(written))))
     assert words(from_words(read)) == words(from_words(written))
     assert from_words(words(from_words(read))) == from_words(read)
 

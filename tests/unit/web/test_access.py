@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from penstock.credentials import users_file
 from penstock.credentials.users_file import TooManyLogins, UsersFile, hashed
 from penstock.errors import ConfigError
-from penstock.web.access import Access, AccessSettings, Principal, Role, by_method
+from penstock.web.access import AccessSettings, Principal, Role, ServerAccess, by_method
 from penstock.web.guard import Guard, Refusal
 from penstock.web.rates import RateLimit
 from penstock.web.server import Server
@@ -51,7 +51,7 @@ def users(tmp_path):
 
 @pytest.fixture
 def access(users):
-    made = Access(AccessSettings(users_file=str(users)))
+    made = ServerAccess(AccessSettings(users_file=str(users)))
     yield made
     made.close()
 
@@ -109,7 +109,7 @@ def test_whatever_is_wrong_gets_the_same_answer(access, headers):
 
 
 def test_users_without_a_salted_hash_are_named_at_the_start(users, caplog):
-    Access(AccessSettings(users_file=str(users))).close()
+    ServerAccess(AccessSettings(users_file=str(users))).close()
     found = [each.getMessage() for each in caplog.records]
     assert [each.partition("user '")[2].partition("'")[0] for each in found] == ["ann", "cid", "dan"]
     assert "penstock users hash ann" in found[0]
@@ -175,9 +175,9 @@ def test_a_file_that_cannot_be_meant_is_refused_at_the_start(tmp_path):
     ):
         file.write_text(text)
         with pytest.raises(ConfigError, match=message):
-            Access(AccessSettings(users_file=str(file)))
+            ServerAccess(AccessSettings(users_file=str(file)))
     with pytest.raises(ConfigError, match="cannot be read"):
-        Access(AccessSettings(users_file=str(tmp_path / "none")))
+        ServerAccess(AccessSettings(users_file=str(tmp_path / "none")))
 
 
 @pytest.mark.promise(
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_meant_is_refused_at_the_start(tmp_path):
 )
 def test_failed_logins_of_an_address_are_limited_and_known_users_go_on(users):
     now = [0.0]
-    access = Access(AccessSettings(users_file=str(users)), now=lambda: now[0])
+    access = ServerAccess(AccessSettings(users_file=str(users)), now=lambda: now[0])
     assert admit(access, basic("ann", "pear")) == Principal("ann", Role.ADMIN)
     statuses = [admit(access, basic("ann", f"guess {n}")).status for n in range(60)]
     assert statuses[:50] == [401] * 50 and set(statuses[50:]) == {429}
@@ -203,7 +203,7 @@ def test_forwarded_headers_do_not_change_the_address_that_is_limited(users, monk
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
 
     async def statuses():
-        access = Access(AccessSettings(users_file=str(users)), now=lambda: 0.0)
+        access = ServerAccess(AccessSettings(users_file=str(users)), now=lambda: 0.0)
         server = Server(_nothing_there, Guard(hosts=("127.0.0.1",), bound="127.0.0.1"), access=access)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             serving = asyncio.ensure_future(server.serve([listener]))
@@ -265,13 +265,13 @@ def test_hashing_is_not_on_the_loop_and_a_flood_of_logins_is_turned_away(users, 
 )
 def test_requests_of_a_user_are_limited_by_the_rate(users):
     now = [0.0]
-    access = Access(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
+    access = ServerAccess(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
     found = [admit(access, basic("ann", "pear")) for _ in range(6)]
     assert [getattr(one, "status", 200) for one in found] == [200] * 4 + [429] * 2
     assert isinstance(admit(access, basic("bob", "se:cret")), Principal)
     now[0] += 0.5
     assert isinstance(admit(access, basic("ann", "pear")), Principal)
-    open_to_all = Access(AccessSettings(rate=1), now=lambda: now[0])
+    open_to_all = ServerAccess(AccessSettings(rate=1), now=lambda: now[0])
     for address in ("a", "b"):
         found = [admit(open_to_all, [], Role.ADMIN, address) for _ in range(3)]
         assert [getattr(one, "status", 200) for one in found] == [200, 200, 429]
@@ -283,7 +283,7 @@ def test_requests_of_a_user_are_limited_by_the_rate(users):
 )
 def test_the_rate_counts_for_sessions_and_for_what_needs_no_login(users):
     now = [0.0]
-    access = Access(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
+    access = ServerAccess(AccessSettings(users_file=str(users), rate=2), now=lambda: now[0])
     sessions = Sessions(access, cookie="c", public=frozenset(("/health",)), now=lambda: now[0])
     token = asyncio.run(sessions.log_in("ann", "pear", "a"))
     cookie = [(b"cookie", f"c={token}".encode())]
@@ -301,7 +301,7 @@ def test_the_rate_counts_for_sessions_and_for_what_needs_no_login(users):
 
 @pytest.mark.promise("access", "A session ends when its user is deleted or gets a new password or role")
 def test_a_session_ends_with_its_user(users, monkeypatch):
-    access = Access(AccessSettings(users_file=str(users)))
+    access = ServerAccess(AccessSettings(users_file=str(users)))
     sessions = Sessions(access, cookie="c")
     monkeypatch.setattr(users_file, "_TRUSTED_SECONDS", -1.0)  # the file is looked at each time
 
@@ -329,7 +329,7 @@ def test_a_session_ends_with_its_user(users, monkeypatch):
     "Failed logins, password hashing and requests are rate-limited; hashing does not run on the event loop",
 )
 def test_the_addresses_of_an_ipv6_network_share_a_limit(users):
-    access = Access(AccessSettings(users_file=str(users), rate=1), now=lambda: 0.0)
+    access = ServerAccess(AccessSettings(users_file=str(users), rate=1), now=lambda: 0.0)
 
     def statuses(addresses):
         return [getattr(admit(access, basic("ann", "no"), address=each), "status", 200) for each in addresses]
@@ -338,7 +338,7 @@ def test_the_addresses_of_an_ipv6_network_share_a_limit(users):
     assert statuses(["2001:db8:0:1::1", "10.0.0.1", "::ffff:10.0.0.2"]) == [401] * 3
     assert statuses([*(f"fe80::{n:x}%eth0" for n in range(1, 51)), "fe80::99%eth0"]) == [401] * 50 + [429]
     assert statuses([*["10.0.0.2"] * 49, "::ffff:10.0.0.2"]) == [401] * 49 + [429]
-    open_to_all = Access(AccessSettings(rate=1), now=lambda: 0.0)
+    open_to_all = ServerAccess(AccessSettings(rate=1), now=lambda: 0.0)
     found = [admit(open_to_all, [], Role.ADMIN, f"2001:db8::{n}") for n in range(3)]
     assert [getattr(one, "status", 200) for one in found] == [200, 200, 429]
 
@@ -371,7 +371,7 @@ def keys(tmp_path):
 )
 def test_tokens_are_let_in_with_the_role_that_they_name(keys):
     file, token = keys
-    access = Access(AccessSettings(jwks=str(file), issuer="me", audience=("penstock",)))
+    access = ServerAccess(AccessSettings(jwks=str(file), issuer="me", audience=("penstock",)))
     for roles, role in (
         (["read"], Role.READ),
         (["x", "penstock:write"], Role.WRITE),
@@ -381,7 +381,7 @@ def test_tokens_are_let_in_with_the_role_that_they_name(keys):
             assert admit(access, bearer(token(roles=roles)), role) == Principal("ann", role)
     for roles in (None, 7, [], ["owner"]):
         assert admit(access, bearer(token(roles=roles))).status == 403
-    scoped = Access(AccessSettings(jwks=file.as_uri(), roles_claim="scope"))
+    scoped = ServerAccess(AccessSettings(jwks=file.as_uri(), roles_claim="scope"))
     assert admit(scoped, bearer(token(scope="write"))) == Principal("ann", Role.WRITE)
 
 
@@ -392,7 +392,7 @@ def test_tokens_are_let_in_with_the_role_that_they_name(keys):
 )
 def test_tokens_of_others_and_of_yesterday_are_refused(keys):
     file, token = keys
-    access = Access(AccessSettings(jwks=str(file), issuer="me", audience=("penstock",)))
+    access = ServerAccess(AccessSettings(jwks=str(file), issuer="me", audience=("penstock",)))
     forged = ec.generate_private_key(ec.SECP256R1())
     for wrong in (
         token(forged, roles=["admin"]),
@@ -414,5 +414,5 @@ def test_a_request_needs_a_role_by_its_method_where_nothing_else_is_said():
 
 
 def test_nothing_asked_is_no_access_check():
-    assert Access.of(AccessSettings(), "x") is None
-    assert Access.of(AccessSettings(rate=1), "x") is not None
+    assert ServerAccess.of(AccessSettings(), "x") is None
+    assert ServerAccess.of(AccessSettings(rate=1), "x") is not None

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.connect.rest.app import Answer, Api, Call, Route, needed_role
-from penstock.web.access import ROLES, Access, AccessSettings, Principal, Role
+from penstock.connect.rest.app import ConnectApi, RestAnswer, RestCall, RestRoute, needed_role
+from penstock.web.access import ROLES, AccessSettings, Principal, Role, ServerAccess
 from penstock.web.guard import Guard, Refusal
 from penstock.web.peers import LASTS_SECONDS, SCHEME, authorization, signed_digest
 from penstock.web.server import Guarded
@@ -76,7 +76,7 @@ def test_a_signature_is_of_one_request_and_of_now() -> None:
     ],
 )
 def test_a_body_that_was_not_signed_is_refused(parts: list[bytes], status: int) -> None:
-    access = Access(AccessSettings(jwks="none"), peer_key=lambda: KEY)
+    access = ServerAccess(AccessSettings(jwks="none"), peer_key=lambda: KEY)
     header = authorization(KEY, "POST", PATH, BODY, time.time()).encode()
     scope = {
         "type": "http",
@@ -103,12 +103,12 @@ def test_a_body_that_was_not_signed_is_refused(parts: list[bytes], status: int) 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    async def put_tasks(call: Call) -> Answer:
+    async def put_tasks(call: RestCall) -> RestAnswer:
         carried_out.append(call.body)
-        return Answer({})
+        return RestAnswer({})
 
-    routes = [Route("POST", "/connectors/{name}/tasks", put_tasks)]
-    app: Any = Api(None, None, routes, max_body_bytes=1000, leader_wait=1)  # type: ignore[arg-type]
+    routes = [RestRoute("POST", "/connectors/{name}/tasks", put_tasks)]
+    app: Any = ConnectApi(None, None, routes, max_body_bytes=1000, leader_wait=1)  # type: ignore[arg-type]
     asyncio.run(Guarded(app, Guard(), access=access, needs=needed_role)(scope, receive, send))
     assert sent[0]["status"] == status
     assert carried_out == ([BODY] if status == 200 else [])
@@ -127,7 +127,7 @@ async def _only_what_servers_do(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text("ann: change, admin\n")
     users.chmod(0o600)
-    access = Access(AccessSettings(str(users)), peer_key=lambda: KEY)
+    access = ServerAccess(AccessSettings(str(users)), peer_key=lambda: KEY)
     try:
         header = authorization(KEY, "POST", PATH, BODY, time.time()).encode()
 

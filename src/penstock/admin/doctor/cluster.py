@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from penstock.admin.cluster import MAX_TIMESTAMP, Cluster, TopicInfo
+from penstock.admin.cluster import MAX_TIMESTAMP, Cluster, TopicDescription
 from penstock.admin.doctor.finding import Finding
 from penstock.admin.groups.model import Group, TopicPartitionKey
 from penstock.admin.groups.state import describe_groups, list_groups
@@ -38,7 +38,7 @@ def listeners(cluster: Cluster) -> Iterator[Finding]:
             )
 
 
-def replicas(topics: Mapping[str, TopicInfo]) -> Iterator[Finding]:
+def replicas(topics: Mapping[str, TopicDescription]) -> Iterator[Finding]:
     for topic in topics.values():
         for each in topic.partitions:
             where = f"{topic.name}-{each.index}"
@@ -62,7 +62,9 @@ def replicas(topics: Mapping[str, TopicInfo]) -> Iterator[Finding]:
                 )
 
 
-def clocks(cluster: Cluster, topics: Mapping[str, TopicInfo], most_seconds: float) -> Iterator[Finding]:
+def clocks(
+    cluster: Cluster, topics: Mapping[str, TopicDescription], most_seconds: float
+) -> Iterator[Finding]:
     """Newest records that are of a later time than it is here."""
     led = [
         (topic.name, each.index) for topic in topics.values() for each in topic.partitions if each.leader >= 0

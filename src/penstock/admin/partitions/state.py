@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.admin.partitions.moves import Key, Move
-from penstock.admin.wire_client import Connection, WireCluster, check
+from penstock.admin.wire_client import CommandConnection, WireCluster, check
 from penstock.errors import ApiError, NotController, error_for_code
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
@@ -25,7 +25,7 @@ _TIMEOUT_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerPlacement:
     id: int
     host: str
     port: int
@@ -33,7 +33,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionPlacement:
     topic: str
     index: int
     leader: int
@@ -61,11 +61,11 @@ class Moving:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ClusterPlacement:
     cluster_id: str
     controller: int
-    brokers: dict[int, Broker]
-    partitions: dict[Key, Partition]
+    brokers: dict[int, BrokerPlacement]
+    partitions: dict[Key, PartitionPlacement]
     moving: dict[Key, Moving] = field(default_factory=dict)
 
     @property
@@ -81,21 +81,23 @@ class State:
         }
 
 
-def read_state(wire: WireCluster) -> State:
+def read_state(wire: WireCluster) -> ClusterPlacement:
     answer = wire.metadata(None)
-    brokers = {one.node_id: Broker(one.node_id, one.host, one.port, one.rack) for one in answer.brokers}
+    brokers = {
+        one.node_id: BrokerPlacement(one.node_id, one.host, one.port, one.rack) for one in answer.brokers
+    }
     partitions = {
-        (topic.name, one.partition_index): Partition(
+        (topic.name, one.partition_index): PartitionPlacement(
             topic.name, one.partition_index, one.leader_id, tuple(one.replica_nodes), tuple(one.isr_nodes)
         )
         for topic in answer.topics
         if not topic.error_code
         for one in topic.partitions
     }
-    return State(answer.cluster_id, answer.controller_id, brokers, partitions, read_moving(wire))
+    return ClusterPlacement(answer.cluster_id, answer.controller_id, brokers, partitions, read_moving(wire))
 
 
-def controller(wire: WireCluster) -> Connection:
+def controller(wire: WireCluster) -> CommandConnection:
     """The controller as the brokers know it now. NotController, which is retriable, if there is none."""
     answer = wire.metadata()
     if answer.controller_id not in {broker.node_id for broker in answer.brokers}:
@@ -208,7 +210,7 @@ def set_throttle(wire: WireCluster, moves: Sequence[Move], brokers: Iterable[int
     _alter_brokers(wire, brokers, str(rate))
 
 
-def is_throttled(wire: WireCluster, state: State) -> bool:
+def is_throttled(wire: WireCluster, state: ClusterPlacement) -> bool:
     """Whether a throttle, set by us or by Kafka's tool, is active on any broker."""
     for broker in state.brokers:
         asked = Message(resource_type=_BROKER, resource_name=str(broker), configuration_keys=list(_RATES))

@@ -35,7 +35,7 @@ from penstock.metadata.store import (
     StoreUnavailable,
 )
 from penstock.metadata.zookeeper import SessionState, ZooKeeperStore
-from penstock.replication.followers import Followers
+from penstock.replication.follower.assignment import Followers
 from penstock.replication.throttle import Throttle
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message

@@ -9,23 +9,26 @@ before that (KIP-368).
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from penstock.broker.security.authentication.listener import ListenerSecurity, jaas, jaas_name
 from penstock.config import BrokerConfig
-from penstock.credentials.scram import ClientScram, ScramFailed
 from penstock.errors import ConfigError, PenstockError
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
 from penstock.wire.frame import response_start
+from penstock.wire.login import (
+    ClientLogin,
+    ClientLoginFailed,
+    LoginRejected,
+    MechanismNotSupported,
+    Step,
+    by_password,
+)
 
-if TYPE_CHECKING:
-    pass
-
-_HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
+_VERSIONS = {ApiKey.SASL_HANDSHAKE: 1, ApiKey.SASL_AUTHENTICATE: 2}
 _ANSWER_SECONDS = 10.0
 _RENEW_AFTER = 0.8  # of the session lifetime
 
@@ -84,36 +87,29 @@ class PeerLogin:
     async def _exchange(self, connection: Sender) -> int:
         """Does the SASL exchange. Returns the session lifetime in milliseconds, 0 for no limit."""
         user, password = own_login(self._config(), self._listener.name, self._mechanism)
-        answer = await _call(
-            connection, ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, Message(mechanism=self._mechanism)
-        )
-        if answer.error_code:
-            raise PeerRefused(
-                f"it does not support {self._mechanism}; supported: {', '.join(answer.mechanisms)}"
-            )
-        if self._mechanism == "PLAIN":
-            return (await _authenticate(connection, user, f"\0{user}\0{password}".encode()))[1]
-        scram = ClientScram(self._mechanism, user, password, secrets.token_urlsafe(24))
-        first, _ = await _authenticate(connection, user, scram.first())
+        login = ClientLogin(by_password(self._mechanism, user, password))
+        loop = asyncio.get_running_loop()
+        step: Step | None = login.first()
         try:
-            proof = await asyncio.get_running_loop().run_in_executor(None, scram.proof, first)
-            final, lifetime_ms = await _authenticate(connection, user, proof)
-            scram.check(final)
-        except ScramFailed as error:
+            while step is not None:
+                answer = await _call(connection, *step)
+                if self._mechanism == "PLAIN":
+                    step = login.next(answer)
+                else:
+                    step = await loop.run_in_executor(None, login.next, answer)
+        except MechanismNotSupported as error:
+            raise PeerRefused(
+                f"it does not support {error.mechanism}; supported: {error.supported}"
+            ) from None
+        except LoginRejected as error:
+            raise PeerRefused(f"it rejected the login of {user}: {error.reason}") from None
+        except ClientLoginFailed as error:
             raise PeerRefused(str(error)) from None
-        return lifetime_ms
+        return login.lifetime_ms
 
 
-async def _authenticate(connection: Sender, user: str, message: bytes) -> tuple[bytes, int]:
-    answer = await _call(
-        connection, ApiKey.SASL_AUTHENTICATE, _AUTHENTICATE_VERSION, Message(auth_bytes=message)
-    )
-    if answer.error_code:
-        raise PeerRefused(f"it rejected the login of {user}: {answer.error_message}")
-    return bytes(answer.auth_bytes), answer.session_lifetime_ms
-
-
-async def _call(connection: Sender, api: ApiKey, version: int, request: Message) -> Message:
+async def _call(connection: Sender, api: ApiKey, request: Message) -> Message:
+    version = _VERSIONS[api]
     frame = await connection.send(api, version, encode_request(api, version, request), _ANSWER_SECONDS)
     return decode_response(api, version, bytes(frame), response_start(api, version, frame))
 

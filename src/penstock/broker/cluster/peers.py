@@ -15,7 +15,7 @@ from penstock.broker.cluster.peer_login import PeerRefused
 from penstock.errors import PeerUnavailable
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message, decode_response, encode_request
-from penstock.wire.frame import request_frame, response_start
+from penstock.wire.frame import Requests, request_frame, response_start
 
 if TYPE_CHECKING:
     from penstock.broker.parts import HasConfig, HasController, HasId, HasLoop, HasPeerLogin
@@ -63,12 +63,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, broker_id: int, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self._broker_id = broker_id
-        self._client_id = client_id.encode()
+        self._requests = Requests(client_id)
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, _Waiting] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._correlation_id = 0
         self._received = bytearray(_FIRST_READ)
         self._frame: bytearray | None = None
         self._filled = 0
@@ -81,12 +80,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._transport is None or not self.is_open:
             answer.set_exception(PeerUnavailable(self._broker_id, "the connection is closed"))
             return answer
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        correlation_id, frame = self._requests.frame(api, version, body)
         deadline = self._loop.time() + timeout
-        self._waiting[self._correlation_id] = _Waiting(answer, deadline, api, timeout)
+        self._waiting[correlation_id] = _Waiting(answer, deadline, api, timeout)
         if self._timer is None or self._timer.when() > deadline:
             self._arm(deadline)
-        self._transport.write(request_frame(api, version, self._correlation_id, self._client_id, body))
+        self._transport.write(frame)
         return answer
 
     def close(self, reason: str = "the connection is closed") -> None:

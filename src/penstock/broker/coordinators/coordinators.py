@@ -7,9 +7,11 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.broker.coordinators.shard_host import InternalTopic, ShardHost
+from penstock.broker.coordinators.hosted_shard import InternalTopic
+from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.broker.coordinators.store_check import StoreCheck
-from penstock.broker.share.groups import SHARE_GROUP_STATE, Sharing
+from penstock.broker.share.groups import Sharing
+from penstock.broker.share.state_host import SHARE_GROUP_STATE
 from penstock.broker.transactions.markers import CONSUMER_OFFSETS
 from penstock.broker.transactions.transaction_host import TRANSACTION_STATE, TransactionHost
 from penstock.config import group_setting

@@ -13,21 +13,26 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from penstock.broker.coordinators.hosted_shard import (
+    HostedShard,
+    InternalTopic,
+    LoadRetry,
+    as_coordinators_say,
+    batch_of,
+)
 from penstock.broker.coordinators.shard_answers import Answers, fail, send
 from penstock.broker.coordinators.shard_replay import read_batches, replay, replaying
 from penstock.clock import SteadyClock
-from penstock.coordinator import Outcome, Producer, Reply, Shard, StateRecord, partition_for
+from penstock.coordinator import Outcome, Producer, Reply, Shard, partition_for
 from penstock.errors import (
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     MessageTooLarge,
     NotCoordinator,
-    NotLeaderOrFollower,
-    UnknownServerError,
 )
 from penstock.replication.partition import Partition
-from penstock.wire.batches.records import HEADER_SIZE, Record, build_batch
+from penstock.wire.batches.records import HEADER_SIZE
 from penstock.wire.message import Message
 
 if TYPE_CHECKING:
@@ -66,45 +71,8 @@ _LOAD_ON_LOOP_BYTES = 1 << 13
 
 _WRITE_TIMEOUT_MS = 30_000
 _ANNOUNCE_WITHIN_S = 0.01
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 
 log = logging.getLogger(__name__)
-
-
-class InternalTopic:
-    """The internal topic of a coordinator, created when the first client asks for the coordinator."""
-
-    def __init__(self, name: str, partitions: int, replication_factor: int, configs: dict[str, str]) -> None:
-        self.name = name
-        self.partitions = partitions
-        self.replication_factor = replication_factor
-        self.configs = configs
-
-
-class _Hosted(Generic[S]):
-    """One shard on this broker. `shard` is None while it is being loaded. It is valid for one leader epoch of
-    its partition: in the next one, the log may have changed."""
-
-    __slots__ = (
-        "announcing", "answers", "deadline", "deferred", "epoch", "loading", "partition", "shard", "timer",
-    )  # fmt: skip
-
-    def __init__(self, partition: Partition, epoch: int) -> None:
-        self.partition = partition
-        self.epoch = epoch
-        self.shard: S | None = None
-        self.loading: asyncio.Task[None] | None = None
-        self.answers: Answers
-        self.timer: asyncio.TimerHandle | None = None
-        self.deadline = 0  # for which the timer was armed
-        self.announcing: asyncio.TimerHandle | None = None  # for appended records that no client waits for
-        self.deferred: list[Callable[[S], Outcome]] = []  # steps to run when it is loaded
-
-    def leads(self, partition: Partition | None) -> bool:
-        """Whether this broker leads the partition in the leader epoch in which the shard was loaded."""
-        return (
-            partition is self.partition and partition.is_leader and partition.image.leader_epoch == self.epoch
-        )
 
 
 class ShardHost(Generic[S]):
@@ -127,10 +95,10 @@ class ShardHost(Generic[S]):
         self._perform = perform
         self._write_timeout_ms = write_timeout_ms
         self._on_loaded = on_loaded
-        self._hosted: dict[int, _Hosted[S]] = {}
+        self._hosted: dict[int, HostedShard[S]] = {}
         self._on_loop_bytes = 0
         self._loading = asyncio.Lock()
-        self._loads: dict[int, _Retry] = {}  # loads that failed, or that wait for their logs
+        self._loads: dict[int, LoadRetry] = {}  # loads that failed, or that wait for their logs
         self._creating: asyncio.Future[None] | None = None
 
     # finding
@@ -169,7 +137,7 @@ class ShardHost(Generic[S]):
     def shard_for(self, key: str) -> S:
         return self._loaded(self.partition_of(key))[1]
 
-    def _loaded(self, index: int) -> tuple[_Hosted[S], S]:
+    def _loaded(self, index: int) -> tuple[HostedShard[S], S]:
         hosted = self._hosted.get(index)
         if hosted is None or not self._leads(hosted):
             raise NotCoordinator(f"{self.topic.name}-{index} is led by another broker")
@@ -177,7 +145,7 @@ class ShardHost(Generic[S]):
             raise CoordinatorLoadInProgress(f"{self.topic.name}-{index} is being read")
         return hosted, hosted.shard
 
-    def _leads(self, hosted: _Hosted[S]) -> bool:
+    def _leads(self, hosted: HostedShard[S]) -> bool:
         return hosted.leads(self._home.partitions.get(hosted.partition.key))
 
     def shards(self) -> Iterator[S]:
@@ -228,7 +196,7 @@ class ShardHost(Generic[S]):
         ]
 
     def _look(
-        self, hosted: _Hosted[S], shard: S, look: Callable[[S], T]
+        self, hosted: HostedShard[S], shard: S, look: Callable[[S], T]
     ) -> tuple[list[T], asyncio.Future[Message]]:
         """What `look` finds, and a future that is done when it may be returned."""
         token: asyncio.Future[Message] = self._home.loop.create_future()
@@ -257,13 +225,13 @@ class ShardHost(Generic[S]):
                 return True
         return False
 
-    def _run_step(self, hosted: _Hosted[S], shard: S, step: Callable[[S], Outcome]) -> None:
+    def _run_step(self, hosted: HostedShard[S], shard: S, step: Callable[[S], Outcome]) -> None:
         try:
             self._apply(hosted, shard, step(shard))
         except Exception:  # the border: the other shards must still run the step
             log.exception("%s-%d: a task for all shards failed", *hosted.partition.key)
 
-    def _apply(self, hosted: _Hosted[S], shard: S, outcome: Outcome) -> None:
+    def _apply(self, hosted: HostedShard[S], shard: S, outcome: Outcome) -> None:
         """Append the records of a decision; send its replies and perform its actions when they are
         replicated.
 
@@ -278,7 +246,7 @@ class ShardHost(Generic[S]):
                 offset = hosted.partition.log.log_end_offset - 1
         except ApiError as error:
             log.error("%s-%d: %s", *hosted.partition.key, error)
-            fail(outcome, _as_coordinators_say(error))
+            fail(outcome, as_coordinators_say(error))
         else:
             if hosted.announcing is not None and (outcome.replies or outcome.actions):
                 # The outcome depends on records that were not announced yet: a client waits for them now.
@@ -292,11 +260,11 @@ class ShardHost(Generic[S]):
         answers.settle()
         self._arm(hosted)
 
-    def _append(self, hosted: _Hosted[S], shard: S, outcome: Outcome) -> int:
+    def _append(self, hosted: HostedShard[S], shard: S, outcome: Outcome) -> int:
         now = self._home.clock.now_ms()
         limit = hosted.partition.log.config.max_message_bytes
         parts = outcome.parts(limit - HEADER_SIZE)
-        batches = [_batch(part, outcome.producer, now) for part in parts]
+        batches = [batch_of(part, outcome.producer, now) for part in parts]
         largest = max(map(len, batches))
         if largest > limit:
             raise MessageTooLarge(f"a batch of {largest} bytes, max.message.bytes is {limit}")
@@ -319,7 +287,7 @@ class ShardHost(Generic[S]):
                 raise CoordinatorNotAvailable(f"{self.topic.name}-{index} is being read again") from error
         return last_offset
 
-    def _announce_later(self, hosted: _Hosted[S]) -> None:
+    def _announce_later(self, hosted: HostedShard[S]) -> None:
         """Let followers fetch the appended records with later ones, or after a short delay."""
         self._home.delayed.note(hosted.partition.key)
         if hosted.announcing is None:
@@ -330,7 +298,7 @@ class ShardHost(Generic[S]):
 
             hosted.announcing = self._home.loop.call_later(_ANNOUNCE_WITHIN_S, announce)
 
-    def _follow_up(self, hosted: _Hosted[S], outcome: Outcome) -> None:
+    def _follow_up(self, hosted: HostedShard[S], outcome: Outcome) -> None:
         send(outcome.replies)
         for action in outcome.actions:
             if self._perform is not None and hosted.shard is not None:
@@ -354,7 +322,7 @@ class ShardHost(Generic[S]):
 
     # time
 
-    def _arm(self, hosted: _Hosted[S]) -> None:
+    def _arm(self, hosted: HostedShard[S]) -> None:
         if not self._is_here(hosted):
             return
         assert hosted.shard is not None
@@ -370,7 +338,7 @@ class ShardHost(Generic[S]):
         hosted.timer = self._home.loop.call_later(delay, self._tick, hosted)
         hosted.deadline = deadline
 
-    def _tick(self, hosted: _Hosted[S]) -> None:
+    def _tick(self, hosted: HostedShard[S]) -> None:
         hosted.timer = None
         shard = hosted.shard
         if shard is None or not self._leads(hosted):
@@ -421,7 +389,7 @@ class ShardHost(Generic[S]):
         self._load_later(index, epoch)
 
     def _load_later(self, index: int, epoch: int) -> None:
-        retry = self._loads.setdefault(index, _Retry())
+        retry = self._loads.setdefault(index, LoadRetry())
         retry.cancel()
         retry.timer = self._home.loop.call_later(retry.next_pause_s(), self._load_again, index, epoch)
 
@@ -432,7 +400,7 @@ class ShardHost(Generic[S]):
         if partition is None or (partition.is_leader and partition.image.leader_epoch == epoch):
             self._try_load(index, epoch)
 
-    def _is_here(self, hosted: _Hosted[S]) -> bool:
+    def _is_here(self, hosted: HostedShard[S]) -> bool:
         return self._hosted.get(hosted.partition.key[1]) is hosted
 
     def _give_up(self, index: int) -> None:
@@ -446,7 +414,7 @@ class ShardHost(Generic[S]):
             send(hosted.shard.resign(error))
 
     def _load(self, index: int, partition: Partition, epoch: int) -> None:
-        hosted: _Hosted[S] = _Hosted(partition, epoch)
+        hosted: HostedShard[S] = HostedShard(partition, epoch)
         hosted.answers = Answers(
             partition,
             epoch,
@@ -466,7 +434,7 @@ class ShardHost(Generic[S]):
         hosted.loading = self._home.loop.create_task(self._load_in_turns(hosted, shard))
         hosted.loading.add_done_callback(lambda task: self._load_ended(hosted, task))
 
-    async def _load_in_turns(self, hosted: _Hosted[S], shard: S) -> None:
+    async def _load_in_turns(self, hosted: HostedShard[S], shard: S) -> None:
         """A thread reads the disk, and the event loop replays in small steps: replaying in the thread would
         compete with the loop for the interpreter. Shards are loaded one after the other."""
         async with self._loading:
@@ -480,13 +448,13 @@ class ShardHost(Generic[S]):
             hosted.loading = None
             self._loaded_up_to(hosted, shard, offset)
 
-    def _load_ended(self, hosted: _Hosted[S], task: asyncio.Task[None]) -> None:
+    def _load_ended(self, hosted: HostedShard[S], task: asyncio.Task[None]) -> None:
         if self._is_here(hosted) and not task.cancelled():
             error = task.exception()
             if isinstance(error, Exception):
                 self._load_failed(hosted.partition.key[1], hosted.epoch, error)
 
-    def _loaded_up_to(self, hosted: _Hosted[S], shard: S, offset: int) -> None:
+    def _loaded_up_to(self, hosted: HostedShard[S], shard: S, offset: int) -> None:
         # Replay what was appended meanwhile (markers). There is no await here, so nothing can be appended.
         replay(shard, hosted.partition.log, offset)
         hosted.shard = shard
@@ -504,42 +472,3 @@ class ShardHost(Generic[S]):
             retry.cancel()
         for index in list(self._hosted):
             self._give_up(index)
-
-
-class _Retry:
-    """The next attempt to load a shard, with exponential backoff up to a limit."""
-
-    __slots__ = ("_pause_s", "timer")
-
-    def __init__(self) -> None:
-        self._pause_s = _FIRST_PAUSE_S
-        self.timer: asyncio.TimerHandle | None = None
-
-    def next_pause_s(self) -> float:
-        pause, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
-        return pause
-
-    def cancel(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
-
-def _batch(records: list[StateRecord], producer: Producer | None, now_ms: int) -> bytearray:
-    return bytearray(
-        build_batch(
-            [Record(0, now_ms, record.key, record.value) for record in records],
-            producer_id=-1 if producer is None else producer.producer_id,
-            producer_epoch=-1 if producer is None else producer.epoch,
-            transactional=producer is not None,
-        )
-    )
-
-
-def _as_coordinators_say(error: ApiError) -> ApiError:
-    """The error that clients of a coordinator get when a write to its partition fails, as in Kafka."""
-    if isinstance(error, NotLeaderOrFollower):
-        return NotCoordinator(error.message)
-    if isinstance(error, MessageTooLarge):
-        return UnknownServerError(f"the change is too large to be written: {error.message}")
-    return CoordinatorNotAvailable(f"the change could not be written: {error}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from penstock.errors import ApiError, KafkaStorageError, NotLeaderOrFollower
-from penstock.log.partition_log import TimestampOffset
+from penstock.log.segmented_log import TimestampOffset
 from penstock.replication.delayed import Key
 from penstock.replication.partition import Partition
 from penstock.wire.codec import Message

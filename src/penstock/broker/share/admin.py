@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.share.groups import SHARE_GROUP_STATE, Sharing
+from penstock.broker.share.groups import Sharing
+from penstock.broker.share.state_host import SHARE_GROUP_STATE
 from penstock.broker.share.states import StoredState
 from penstock.errors import ApiError, NotLeaderOrFollower, PeerUnavailable, UnknownTopicOrPartition
 from penstock.groups.share.partition import SharePartition

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.share.groups import Opened
+from penstock.broker.share.opened import Opened
 from penstock.broker.share.requests import Errors, current_leader
 from penstock.errors import ApiError, CoordinatorNotAvailable, NotLeaderOrFollower
 from penstock.groups.share.sessions import INITIAL_EPOCH, ShareSession, TopicIdPartition

@@ -13,11 +13,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from penstock.broker.coordinators.shard_host import InternalTopic, ShardHost
+from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.broker.share import dead_letters
 from penstock.broker.share import reading as share_reading
+from penstock.broker.share.opened import Opened
 from penstock.broker.share.opening import Opening
 from penstock.broker.share.reading import Acquisition
+from penstock.broker.share.state_host import share_state_host
 from penstock.broker.share.states import ShareStates, StoredState, as_client_sees
 from penstock.clock import SteadyClock
 from penstock.config import group_setting
@@ -83,40 +85,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SHARE_GROUP_STATE = "__share_group_state"
 _RETRY_S = 1.0
-
-
-class Opened:
-    """A share partition in memory, valid while this broker leads its partition in the same leader epoch."""
-
-    __slots__ = (
-        "armed_for",
-        "key",
-        "leader_epoch",
-        "partition",
-        "sending_letters",
-        "share",
-        "state_epoch",
-        "timer",
-    )
-
-    def __init__(
-        self, key: SharePartitionKey, partition: Partition, share: SharePartition, state_epoch: int
-    ) -> None:
-        self.key = key
-        self.partition = partition
-        self.share = share
-        self.state_epoch = state_epoch
-        self.leader_epoch = partition.image.leader_epoch
-        self.timer: asyncio.TimerHandle | None = None
-        self.armed_for = 0
-        self.sending_letters = False
-
-    def is_led(self, partition: Partition | None) -> bool:
-        """Whether this broker leads the partition in the leader epoch for which it was opened."""
-        image = self.partition.image
-        return partition is self.partition and partition.is_leader and image.leader_epoch == self.leader_epoch
 
 
 class Sharing:
@@ -124,7 +93,7 @@ class Sharing:
         self._broker = broker
         self._steady = SteadyClock(broker.clock)
         self._settings = ShareSettings.of(broker.config)
-        self.states: ShardHost[ShareStateShard] = _states(broker, self._settings)
+        self.states: ShardHost[ShareStateShard] = share_state_host(broker, self._settings)
         self.stored = ShareStates(broker, self.states)
         self.sessions = ShareSessions(self._settings.max_share_sessions)
         self._opened: dict[SharePartitionKey, Opened] = {}
@@ -510,26 +479,3 @@ class Sharing:
         self.opening.close()
         for task in self._tasks:
             task.cancel()
-
-
-def _states(broker: ShareGroupsParts, settings: ShareSettings) -> ShardHost[ShareStateShard]:
-    config = broker.config
-    topic = InternalTopic(
-        SHARE_GROUP_STATE,
-        config.share_coordinator_state_topic_num_partitions,
-        config.share_coordinator_state_topic_replication_factor,
-        {
-            # Updates build on earlier ones, so they cannot be compacted; `prune` deletes those no longer
-            # needed.
-            "cleanup.policy": "delete",
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-            "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
-        },
-    )
-    return ShardHost(
-        broker,
-        topic,
-        lambda index, leader_epoch: ShareStateShard(settings),
-        write_timeout_ms=lambda: broker.config.share_coordinator_write_timeout_ms,
-    )

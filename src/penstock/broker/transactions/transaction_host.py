@@ -7,7 +7,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.broker.coordinators.shard_host import InternalTopic, ShardHost
+from penstock.broker.coordinators.hosted_shard import InternalTopic
+from penstock.broker.coordinators.shard_host import ShardHost
 from penstock.broker.transactions.append_order import AppendOrder
 from penstock.broker.transactions.markers import MarkerWriter
 from penstock.broker.transactions.verification import Verifier

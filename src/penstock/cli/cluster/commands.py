@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import click
 
-from penstock.admin.cluster import Cluster, TopicInfo
+from penstock.admin.cluster import Cluster, TopicDescription
 from penstock.admin.partitions.moves import Key, Move, TooFewBrokers, rebalance, vacate
 from penstock.admin.partitions.state import (
     PREFERRED,
     UNCLEAN,
-    State,
+    ClusterPlacement,
     elect,
     read_moving,
     read_sizes,
@@ -126,7 +126,7 @@ def describe(as_json: bool, cluster: Cluster) -> None:
     _tell("moving", moving or [])
 
 
-def _carried(topics: dict[str, TopicInfo]) -> tuple[Counter[int], Counter[int]]:
+def _carried(topics: dict[str, TopicDescription]) -> tuple[Counter[int], Counter[int]]:
     leaders: Counter[int] = Counter()
     replicas: Counter[int] = Counter()
     for info in topics.values():
@@ -369,8 +369,8 @@ def elect_command(
 # What they share
 
 
-def _state(cluster: Cluster) -> State:
-    def read() -> State:
+def _state(cluster: Cluster) -> ClusterPlacement:
+    def read() -> ClusterPlacement:
         with WireCluster(cluster) as wire:
             return read_state(wire)
 
@@ -384,14 +384,14 @@ def _asking(ask: Callable[[], T], doing: str) -> T:
         raise failure(error, doing) from error
 
 
-def _check_topics(state: State, topics: tuple[str, ...]) -> None:
+def _check_topics(state: ClusterPlacement, topics: tuple[str, ...]) -> None:
     known = {topic for topic, _ in state.partitions}
     for topic in topics:
         if topic not in known:
             raise UnknownTopic(topic, known)
 
 
-def _check_partitions(state: State, asked: dict[Key, tuple[int, ...]]) -> None:
+def _check_partitions(state: ClusterPlacement, asked: dict[Key, tuple[int, ...]]) -> None:
     _check_topics(state, tuple(topic for topic, _ in asked))
     for topic, index in asked:
         if (topic, index) not in state.partitions:
@@ -421,7 +421,7 @@ def _from_file(path: Path) -> dict[Key, tuple[int, ...]]:
 
 def _move(
     cluster: Cluster,
-    state: State,
+    state: ClusterPlacement,
     moves: list[Move],
     nothing: str,
     preview: bool,

@@ -10,8 +10,8 @@ from typing import TypeVar
 from penstock.admin.cluster import Cluster
 from penstock.admin.partitions.moves import Key, Move
 from penstock.admin.partitions.state import (
+    ClusterPlacement,
     Moving,
-    State,
     is_throttled,
     lift_throttle,
     read_moving,
@@ -32,7 +32,7 @@ _LOOK_SECONDS = 0.5
 
 
 def carry_out(
-    cluster: Cluster, state: State, moves: Sequence[Move], throttle: int | None
+    cluster: Cluster, state: ClusterPlacement, moves: Sequence[Move], throttle: int | None
 ) -> dict[Key, ApiError]:
     """Begin the moves, the throttle first; those that were refused."""
     with WireCluster(cluster) as wire:

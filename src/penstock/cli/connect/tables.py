@@ -40,12 +40,12 @@ def table_config(
 
 
 def _schema_type(topic: str, registry: RegistryAt) -> str:
-    from penstock.registry.client import Refused
+    from penstock.registry.client import RequestRefused
 
     with registry.client() as client:
         try:
             return client.version(f"{topic}-value", "latest").schema_type
-        except Refused as error:
+        except RequestRefused as error:
             if error.status != _NOT_FOUND:
                 raise
     raise CommandFailed(

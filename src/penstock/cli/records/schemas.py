@@ -193,7 +193,7 @@ def _encoder(client: RegistryClient, topic: str, part: PartSchema, register: boo
 
 
 def _schema(client: RegistryClient, topic: str, part: PartSchema, register: bool) -> RegisteredSchema:
-    from penstock.registry.client import Refused, RegisteredSchema, schema_body
+    from penstock.registry.client import RegisteredSchema, RequestRefused, schema_body
     from penstock.registry.serdes import SCHEMA_TYPES
 
     subject = part.subject_of(topic)
@@ -202,7 +202,7 @@ def _schema(client: RegistryClient, topic: str, part: PartSchema, register: bool
     if part.file is None:
         try:
             return client.version(subject)
-        except Refused as error:
+        except RequestRefused as error:
             if error.status != 404:
                 raise
             raise CommandFailed(
@@ -216,7 +216,7 @@ def _schema(client: RegistryClient, topic: str, part: PartSchema, register: bool
             schema_id = client.register(subject, body)
         else:
             schema_id = client.look_up(subject, body).id
-    except Refused as error:
+    except RequestRefused as error:
         if error.status == 409:
             raise incompatible(client, subject, body, error, part.file) from error
         if error.status == 404 and not register:

@@ -151,13 +151,13 @@ def register(
       penstock schemas register orders-value order.avsc
       penstock schemas register orders-value order.proto --reference customer.proto=customers:1
     """
-    from penstock.registry.client import Refused, schema_body
+    from penstock.registry.client import RequestRefused, schema_body
 
     body = schema_body(read_schema(file), type_of(file, schema_type), references_of(references))
     with registry.client() as client:
         try:
             schema_id = client.register(subject, body, normalize=normalize)
-        except Refused as error:
+        except RequestRefused as error:
             if error.status != INCOMPATIBLE:
                 raise
             raise incompatible(client, subject, body, error, file) from error
@@ -312,7 +312,7 @@ def diff(
 @registry_options
 def delete(subject: str, version: str | None, permanent: bool, as_json: bool, registry: RegistryAt) -> None:
     """Delete a subject or one version: softly, so that its id still resolves, or permanently."""
-    from penstock.registry.client import Refused
+    from penstock.registry.client import RequestRefused
 
     path = ("subjects", subject) if version is None else ("subjects", subject, "versions", version)
     softly_deleted = (40404, 40406)
@@ -322,7 +322,7 @@ def delete(subject: str, version: str | None, permanent: bool, as_json: bool, re
         deleted: Any = None
         try:
             deleted = client.request("DELETE", *path)
-        except Refused as error:
+        except RequestRefused as error:
             if not (permanent and error.code in softly_deleted):
                 raise _explained(client, subject, error) from error
         if permanent:
@@ -457,11 +457,11 @@ def import_schemas(source: str, dry_run: bool, as_json: bool, registry: Registry
 
 
 def _version(client: RegistryClient, subject: str, version: str, *, deleted: bool) -> RegisteredSchema:
-    from penstock.registry.client import Refused
+    from penstock.registry.client import RequestRefused
 
     try:
         return client.version(subject, version, deleted=deleted and version != "latest")
-    except Refused as error:
+    except RequestRefused as error:
         raise _explained(client, subject, error) from error
 
 

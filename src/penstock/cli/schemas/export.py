@@ -69,11 +69,11 @@ def _all(client: RegistryClient, prefix: str) -> tuple[dict[Place, RegisteredSch
 
 
 def _live_versions(client: RegistryClient, subject: str) -> list[int]:
-    from penstock.registry.client import Refused
+    from penstock.registry.client import RequestRefused
 
     try:
         return client.versions(subject)
-    except Refused:
+    except RequestRefused:
         return []
 
 
@@ -111,13 +111,13 @@ def _line(schema: RegisteredSchema, deleted: bool) -> Json:
 
 
 def _settings(client: RegistryClient, subjects: Iterable[str], *, whole: bool) -> list[Json]:
-    from penstock.registry.client import Refused
+    from penstock.registry.client import RequestRefused
 
     scopes: list[str | None] = [*subjects]
     if whole:
         try:
             contexts = [name for name in client.request("GET", "contexts") if name != "."]
-        except Refused:
+        except RequestRefused:
             contexts = []  # a registry without contexts
         scopes += [None, *(f":{name}:" for name in contexts)]
     lines: list[Json] = []

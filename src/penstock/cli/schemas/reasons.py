@@ -9,7 +9,7 @@ from penstock.cli.output import note
 from penstock.registry.reasons import Verdict, measure, sentence, take_apart
 
 if TYPE_CHECKING:
-    from penstock.registry.client import Refused, RegistryClient
+    from penstock.registry.client import RegistryClient, RequestRefused
 
 
 def tell(verdict: Verdict) -> None:
@@ -18,7 +18,7 @@ def tell(verdict: Verdict) -> None:
 
 
 def incompatible(
-    client: RegistryClient, subject: str, body: dict[str, Any], error: Refused, file: str
+    client: RegistryClient, subject: str, body: dict[str, Any], error: RequestRefused, file: str
 ) -> CommandFailed:
     """A registration that was refused with 409: the reasons are printed, the failure is what to raise."""
     messages = client.compatibility(subject, body) or [error.message]

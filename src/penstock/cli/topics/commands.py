@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.admin.cluster import EARLIEST, LATEST, Cluster, TopicInfo, admin_types
+from penstock.admin.cluster import EARLIEST, LATEST, Cluster, TopicDescription, admin_types
 from penstock.admin.configs import Setting, describe_configs
 from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.options.properties import topic_settings
@@ -189,7 +189,7 @@ def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, cluster: Clus
     report_each(futures, "deleted", {unknown: "absent"} if if_exists else {}, as_json, explain)
 
 
-def _description(cluster: Cluster, info: TopicInfo) -> dict[str, Any]:
+def _description(cluster: Cluster, info: TopicDescription) -> dict[str, Any]:
     from confluent_kafka import TopicCollection
 
     future = cluster.admin.describe_topics(TopicCollection([info.name]), request_timeout=cluster.timeout)[

@@ -99,9 +99,9 @@ class _RegistryConverter(Converter):
         return number, self._encoder(schema, text, number)
 
     def _failure(self, error: Exception, what: str) -> ConnectError:
-        from penstock.registry.client import Refused, Unreachable
+        from penstock.registry.client import RequestRefused, Unreachable
 
-        if isinstance(error, Unreachable) or (isinstance(error, Refused) and error.status >= 500):
+        if isinstance(error, Unreachable) or (isinstance(error, RequestRefused) and error.status >= 500):
             return RetriableError(f"{what}: {error}")
         return DataError(f"{what}: {error}")
 

@@ -44,7 +44,7 @@ _STEERING = ("pause", "resume", "stop", "restart")
 
 
 @dataclass(slots=True)
-class Call:
+class RestCall:
     """One request."""
 
     method: str
@@ -70,7 +70,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Answer:
+class RestAnswer:
     body: Any = None
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -85,28 +85,28 @@ class Answer:
         return b"" if self.body is None else json.dumps(self.body, separators=(",", ":")).encode()
 
 
-Handler = Callable[[Call], Awaitable[Answer]]
+Handler = Callable[[RestCall], Awaitable[RestAnswer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RestRoute:
     method: str
     path: str
     handler: Handler
-    by_leader: bool | Callable[[Call], bool] = False
+    by_leader: bool | Callable[[RestCall], bool] = False
     """Whether only the leader carries it out; other workers forward it."""
     repeatable: bool = True
     """Whether to retry at the next leader if one died without a response."""
 
 
-class Api:
+class ConnectApi:
     """`routes` come from `resources`; the herder knows the leader."""
 
     def __init__(
         self,
         herder: Herder,
         forwarder: Forwarder | None,
-        routes: list[Route],
+        routes: list[RestRoute],
         *,
         max_body_bytes: int,
         leader_wait: float,
@@ -122,16 +122,16 @@ class Api:
         try:
             answer = await self._answer(scope, receive)
         except RestError as error:
-            answer = Answer({"error_code": error.status, "message": error.message}, error.status)
+            answer = RestAnswer({"error_code": error.status, "message": error.message}, error.status)
         except BodyForged:
             raise  # the server rejects it, as any request with a wrong signature
         except NoLongerLeader:
-            answer = Answer({"error_code": 503, "message": NOT_LEADER_MESSAGE}, 503)
+            answer = RestAnswer({"error_code": 503, "message": NOT_LEADER_MESSAGE}, 503)
         except (ConnectError, ElectedError, ScoutFailed) as error:
-            answer = Answer({"error_code": 500, "message": str(error)}, 500)
+            answer = RestAnswer({"error_code": 500, "message": str(error)}, 500)
         except Exception as error:
             log.exception("%s %s failed", method, scope["path"])
-            answer = Answer({"error_code": 500, "message": f"{type(error).__name__}: {error}"}, 500)
+            answer = RestAnswer({"error_code": 500, "message": f"{type(error).__name__}: {error}"}, 500)
         body = answer.data()
         if method not in _LOOKING and not answer.forwarded:
             who, target = principal_of(scope), scope["raw_path"].decode("latin-1")
@@ -148,14 +148,14 @@ class Api:
         )
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive) -> RestAnswer:
         raw: bytes = scope["raw_path"]
         segments = _segments(raw)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route, path = self._find(method, segments)
         query: bytes = scope["query_string"]
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        call = Call(
+        call = RestCall(
             method,
             (raw + (b"?" + query if query else b"")).decode("latin-1"),
             path,
@@ -169,7 +169,7 @@ class Api:
             return await self._by_leader(route, call)
         return await route.handler(call)
 
-    def _find(self, method: str, segments: list[str]) -> tuple[Route, dict[str, str]]:
+    def _find(self, method: str, segments: list[str]) -> tuple[RestRoute, dict[str, str]]:
         there = False
         for pattern, route in self._routes:
             if len(pattern) != len(segments):
@@ -194,7 +194,7 @@ class Api:
         except BodyCutOff as error:
             raise bad_request(str(error)) from None
 
-    async def _by_leader(self, route: Route, call: Call) -> Answer:
+    async def _by_leader(self, route: RestRoute, call: RestCall) -> RestAnswer:
         """Handle the request here, or forward it to the leader; waits while there is none."""
         loop, cluster = asyncio.get_running_loop(), self._herder.cluster
         deadline = loop.time() + self._leader_wait
@@ -216,7 +216,7 @@ class Api:
                 if answer is not None:
                     if answer.offset is not None:
                         await cluster.applied(answer.offset, self._leader_wait)
-                    return Answer(answer.body, answer.status, forwarded=True)
+                    return RestAnswer(answer.body, answer.status, forwarded=True)
             if loop.time() > deadline:
                 raise rebalancing()
             await asyncio.sleep(0.05)

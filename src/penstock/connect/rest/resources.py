@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock.connect.concealment import HIDDEN
-from penstock.connect.rest.app import Answer, Call, Route
+from penstock.connect.rest.app import RestAnswer, RestCall, RestRoute
 from penstock.connect.rest.errors import (
     RestError,
     bad_request,
@@ -55,39 +55,39 @@ class Resources:
         self._statuses = herder.statuses
         self._types: dict[str, dict[str, Any]] = {}
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[RestRoute]:
         one = "/connectors/{name}"
         return [
-            Route("GET", "/connectors", self.list),
-            Route("POST", "/connectors", self.create, by_leader=True, repeatable=False),
-            Route("GET", one, self.info),
-            Route("DELETE", one, self.delete, by_leader=True, repeatable=False),
-            Route("GET", f"{one}/config", self.config),
-            Route("PUT", f"{one}/config", self.put_config, by_leader=True),
-            Route("PATCH", f"{one}/config", self.patch_config, by_leader=True),
-            Route("GET", f"{one}/status", self.status),
-            Route("GET", f"{one}/tasks", self.tasks),
-            Route("POST", f"{one}/tasks", self.put_tasks, by_leader=True),
-            Route("GET", one + "/tasks/{task}/status", self.task_status),
-            Route("POST", one + "/tasks/{task}/restart", self.restart_task, by_leader=True),
-            Route("POST", f"{one}/restart", self.restart, by_leader=True),
-            Route("PUT", f"{one}/pause", self.pause, by_leader=True),
-            Route("PUT", f"{one}/resume", self.resume, by_leader=True),
-            Route("PUT", f"{one}/stop", self.stop, by_leader=True),
-            Route("GET", f"{one}/topics", self.topics),
-            Route("PUT", f"{one}/topics/reset", self.reset_topics),
-            Route("GET", f"{one}/offsets", self.offsets),
-            Route("PATCH", f"{one}/offsets", self.alter_offsets, by_leader=True),
-            Route("DELETE", f"{one}/offsets", self.reset_offsets, by_leader=True),
+            RestRoute("GET", "/connectors", self.list),
+            RestRoute("POST", "/connectors", self.create, by_leader=True, repeatable=False),
+            RestRoute("GET", one, self.info),
+            RestRoute("DELETE", one, self.delete, by_leader=True, repeatable=False),
+            RestRoute("GET", f"{one}/config", self.config),
+            RestRoute("PUT", f"{one}/config", self.put_config, by_leader=True),
+            RestRoute("PATCH", f"{one}/config", self.patch_config, by_leader=True),
+            RestRoute("GET", f"{one}/status", self.status),
+            RestRoute("GET", f"{one}/tasks", self.tasks),
+            RestRoute("POST", f"{one}/tasks", self.put_tasks, by_leader=True),
+            RestRoute("GET", one + "/tasks/{task}/status", self.task_status),
+            RestRoute("POST", one + "/tasks/{task}/restart", self.restart_task, by_leader=True),
+            RestRoute("POST", f"{one}/restart", self.restart, by_leader=True),
+            RestRoute("PUT", f"{one}/pause", self.pause, by_leader=True),
+            RestRoute("PUT", f"{one}/resume", self.resume, by_leader=True),
+            RestRoute("PUT", f"{one}/stop", self.stop, by_leader=True),
+            RestRoute("GET", f"{one}/topics", self.topics),
+            RestRoute("PUT", f"{one}/topics/reset", self.reset_topics),
+            RestRoute("GET", f"{one}/offsets", self.offsets),
+            RestRoute("PATCH", f"{one}/offsets", self.alter_offsets, by_leader=True),
+            RestRoute("DELETE", f"{one}/offsets", self.reset_offsets, by_leader=True),
         ]
 
     # Reading
 
-    async def list(self, call: Call) -> Answer:
+    async def list(self, call: RestCall) -> RestAnswer:
         expand = {part for text in call.values("expand") for part in text.split(",")}
         names = sorted(self._configs.connectors)
         if not expand & {"status", "info"}:
-            return Answer(names)
+            return RestAnswer(names)
         found: dict[str, dict[str, Any]] = {}
         for name in names:
             entry = found[name] = {}
@@ -95,18 +95,18 @@ class Resources:
                 entry["status"] = await self._status_of(name)
             if "info" in expand:
                 entry["info"] = await self._info_of(name, call)
-        return Answer(found)
+        return RestAnswer(found)
 
-    async def info(self, call: Call) -> Answer:
-        return Answer(await self._info_of(call.path["name"], call))
+    async def info(self, call: RestCall) -> RestAnswer:
+        return RestAnswer(await self._info_of(call.path["name"], call))
 
-    async def config(self, call: Call) -> Answer:
+    async def config(self, call: RestCall) -> RestAnswer:
         known = self._known(call)
-        return Answer(await self._shown(known, known.config, call))
+        return RestAnswer(await self._shown(known, known.config, call))
 
-    async def tasks(self, call: Call) -> Answer:
+    async def tasks(self, call: RestCall) -> RestAnswer:
         name, known = call.path["name"], self._known(call)
-        return Answer(
+        return RestAnswer(
             [
                 {
                     "id": {"connector": name, "task": number},
@@ -116,28 +116,28 @@ class Resources:
             ]
         )
 
-    async def status(self, call: Call) -> Answer:
-        return Answer(await self._status_of(call.path["name"]))
+    async def status(self, call: RestCall) -> RestAnswer:
+        return RestAnswer(await self._status_of(call.path["name"]))
 
-    async def task_status(self, call: Call) -> Answer:
+    async def task_status(self, call: RestCall) -> RestAnswer:
         unit = self._unit(call)
         status = self._statuses.by_unit.get(unit)
         if status is None:
             raise RestError(404, f"No status found for task {unit}")
-        return Answer({"id": unit.task, **status.as_json()})
+        return RestAnswer({"id": unit.task, **status.as_json()})
 
-    async def topics(self, call: Call) -> Answer:
+    async def topics(self, call: RestCall) -> RestAnswer:
         name = call.path["name"]
-        return Answer({name: {"topics": sorted(self._statuses.topics.get(name, {}))}})
+        return RestAnswer({name: {"topics": sorted(self._statuses.topics.get(name, {}))}})
 
-    async def reset_topics(self, call: Call) -> Answer:
+    async def reset_topics(self, call: RestCall) -> RestAnswer:
         self._known(call)
         self._statuses.forget_topics(call.path["name"])
-        return Answer(status=202)
+        return RestAnswer(status=202)
 
     # Changing
 
-    async def create(self, call: Call) -> Answer:
+    async def create(self, call: RestCall) -> RestAnswer:
         body = call.json()
         if not isinstance(body, dict) or not isinstance(body.get("config"), dict):
             raise bad_request("The body must be an object with name and config")
@@ -167,9 +167,9 @@ class Resources:
             status = Status(states.STOPPED, self._herder.worker_id, version=version)
             self._statuses.put(Unit(name), status)
         location = f"/connectors/{quote(name, safe='')}"
-        return Answer(await self._info_of(name, call), 201, {"location": location}, offset)
+        return RestAnswer(await self._info_of(name, call), 201, {"location": location}, offset)
 
-    async def put_config(self, call: Call) -> Answer:
+    async def put_config(self, call: RestCall) -> RestAnswer:
         name = call.path["name"]
         body = call.json()
         if not isinstance(body, dict):
@@ -178,7 +178,7 @@ class Resources:
         config.setdefault("name", name)
         return await self._put(name, config, call)
 
-    async def patch_config(self, call: Call) -> Answer:
+    async def patch_config(self, call: RestCall) -> RestAnswer:
         name, known = call.path["name"], self._known(call)
         body = call.json()
         if not isinstance(body, dict):
@@ -189,15 +189,15 @@ class Resources:
                 merged.pop(key, None)
         return await self._put(name, merged, call)
 
-    async def _put(self, name: str, config: dict[str, str], call: Call) -> Answer:
+    async def _put(self, name: str, config: dict[str, str], call: RestCall) -> RestAnswer:
         _check_name(name, config)
         await self._validate(name, config)
         new = name not in self._configs.connectors
         offset = await self._herder.change(lambda: [connector_record(name, config)])
         headers = {"location": f"/connectors/{quote(name, safe='')}"} if new else {}
-        return Answer(await self._info_of(name, call), 201 if new else 200, headers, offset)
+        return RestAnswer(await self._info_of(name, call), 201 if new else 200, headers, offset)
 
-    async def delete(self, call: Call) -> Answer:
+    async def delete(self, call: RestCall) -> RestAnswer:
         name = call.path["name"]
 
         def plan() -> list[Record]:
@@ -207,27 +207,27 @@ class Resources:
         for unit in self._statuses.of(name):
             self._statuses.forget(unit)
         self._statuses.forget_topics(name)
-        return Answer(status=204, offset=offset)
+        return RestAnswer(status=204, offset=offset)
 
-    async def put_tasks(self, call: Call) -> Answer:
+    async def put_tasks(self, call: RestCall) -> RestAnswer:
         """Sent by another worker whose connector has divided its work."""
         self._known(call)
         body = call.json()
         if not isinstance(body, list) or not all(isinstance(each, dict) for each in body):
             raise bad_request("The body must be a list of task configurations")
         offset = await self._herder.put_tasks(call.path["name"], [texts(each) for each in body])
-        return Answer({}, offset=offset)
+        return RestAnswer({}, offset=offset)
 
-    async def pause(self, call: Call) -> Answer:
+    async def pause(self, call: RestCall) -> RestAnswer:
         return await self._target(call, PAUSED, 202)
 
-    async def resume(self, call: Call) -> Answer:
+    async def resume(self, call: RestCall) -> RestAnswer:
         return await self._target(call, STARTED, 202)
 
-    async def stop(self, call: Call) -> Answer:
+    async def stop(self, call: RestCall) -> RestAnswer:
         return await self._target(call, STOPPED, 204)
 
-    async def _target(self, call: Call, target: str, status: int) -> Answer:
+    async def _target(self, call: RestCall, target: str, status: int) -> RestAnswer:
         name = call.path["name"]
 
         def plan() -> list[Record]:
@@ -240,9 +240,9 @@ class Resources:
             # A stopped connector has no tasks; it divides its work again when it is resumed.
             return [*records, *task_records(name, [])] if target == STOPPED else records
 
-        return Answer(status=status, offset=await self._herder.change(plan))
+        return RestAnswer(status=status, offset=await self._herder.change(plan))
 
-    async def restart(self, call: Call) -> Answer:
+    async def restart(self, call: RestCall) -> RestAnswer:
         name = call.path["name"]
         if name not in self._configs.connectors:
             raise unknown_to_restart(name)
@@ -253,10 +253,10 @@ class Resources:
                     self._statuses.put(unit, replace(status, state=states.RESTARTING, trace=None))
         offset = await self._herder.change(lambda: [restart_record(restart)])
         if restart.include_tasks or restart.only_failed:
-            return Answer(await self._status_of(name), 202, offset=offset)
-        return Answer(status=204, offset=offset)
+            return RestAnswer(await self._status_of(name), 202, offset=offset)
+        return RestAnswer(status=204, offset=offset)
 
-    async def restart_task(self, call: Call) -> Answer:
+    async def restart_task(self, call: RestCall) -> RestAnswer:
         unit = self._unit(call)
         known = self._configs.connectors.get(unit.connector)
         if known is None:
@@ -264,17 +264,17 @@ class Resources:
         if unit.task >= len(known.tasks):
             raise RestError(404, f"Unknown task: {unit}")
         restart = Restart(unit.connector, True, False, unit.task)
-        return Answer(status=204, offset=await self._herder.change(lambda: [restart_record(restart)]))
+        return RestAnswer(status=204, offset=await self._herder.change(lambda: [restart_record(restart)]))
 
     # Offsets
 
-    async def offsets(self, call: Call) -> Answer:
+    async def offsets(self, call: RestCall) -> RestAnswer:
         name, known = call.path["name"], self._known(call)
         kind = (await self._described(known.config.get("connector.class", "")))["type"]
         result = result_of(await self._herder.scout.ask("read_offsets", connector=name, kind=kind))
-        return Answer({"offsets": result})
+        return RestAnswer({"offsets": result})
 
-    async def alter_offsets(self, call: Call) -> Answer:
+    async def alter_offsets(self, call: RestCall) -> RestAnswer:
         body = call.json()
         offsets = body.get("offsets") if isinstance(body, dict) else None
         if not isinstance(offsets, list) or not offsets:
@@ -286,7 +286,7 @@ class Resources:
                 raise bad_request("The offset of an entry must be an object, or null to delete it")
         return await self._alter(call, offsets, "altered")
 
-    async def reset_offsets(self, call: Call) -> Answer:
+    async def reset_offsets(self, call: RestCall) -> RestAnswer:
         return await self._alter(call, None, "reset")
 
     async def _has_ended(self, name: str) -> bool:
@@ -298,7 +298,7 @@ class Resources:
             await asyncio.sleep(_LOOK_SECONDS)
         return True
 
-    async def _alter(self, call: Call, offsets: Any, done: str) -> Answer:
+    async def _alter(self, call: RestCall, offsets: Any, done: str) -> RestAnswer:
         name, known = call.path["name"], self._known(call)
         if known.target != STOPPED or not await self._has_ended(name):
             raise bad_request(
@@ -316,8 +316,8 @@ class Resources:
             )
         )
         if checked:
-            return Answer({"message": f"The offsets for this connector have been {done} successfully"})
-        return Answer(
+            return RestAnswer({"message": f"The offsets for this connector have been {done} successfully"})
+        return RestAnswer(
             {
                 "message": f"The Connect framework-managed offsets for this connector have been {done} "
                 "successfully. However, if this connector manages offsets externally, they will need to be "
@@ -330,13 +330,13 @@ class Resources:
 
     # Shapes
 
-    def _known(self, call: Call) -> ConnectorState:
+    def _known(self, call: RestCall) -> ConnectorState:
         known = self._configs.connectors.get(call.path["name"])
         if known is None:
             raise not_found(call.path["name"])
         return known
 
-    def _unit(self, call: Call) -> Unit:
+    def _unit(self, call: RestCall) -> Unit:
         number = call.path["task"]
         if not number.isdecimal():
             raise RestError(404, "HTTP 404 Not Found")
@@ -354,7 +354,9 @@ class Resources:
             self._types[plugin] = answer["result"]
         return self._types[plugin]
 
-    async def _shown(self, known: ConnectorState, config: Mapping[str, str], call: Call) -> dict[str, str]:
+    async def _shown(
+        self, known: ConnectorState, config: Mapping[str, str], call: RestCall
+    ) -> dict[str, str]:
         """The settings that the caller may see: users who may change them may also see passwords."""
         if call.may_administer:
             return dict(config)
@@ -363,7 +365,7 @@ class Resources:
             return hidden(config, passwords=config.keys() - _NEVER_SECRET)
         return hidden(config, described["settings"], described["passwords"])
 
-    async def _info_of(self, name: str, call: Call) -> dict[str, Any]:
+    async def _info_of(self, name: str, call: RestCall) -> dict[str, Any]:
         known = self._configs.connectors.get(name)
         if known is None:
             raise not_found(name)

@@ -23,7 +23,7 @@ from penstock.connect.providers import resolve
 from penstock.connect.runtime.clients import transaction_timeout_ms
 from penstock.connect.runtime.definitions import COMMON, SOURCE
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
-from penstock.connect.runtime.task import Backoff, TaskSpec
+from penstock.connect.runtime.task import RetriedCalls, TaskSpec
 from penstock.connect.runtime.transactions import commit_interval, transactional_id
 from penstock.connect.settings import parse
 from penstock.connect.transforms.chain import prefixed
@@ -69,7 +69,7 @@ class BatchRunner:
 
     def run(self) -> None:
         spec = self._spec
-        backoff = Backoff(spec)
+        backoff = RetriedCalls(spec)
         try:
             while not spec.stopping.is_set():
                 try:
@@ -103,7 +103,7 @@ class BatchRunner:
             self._started = False
             self._task.stop()
 
-    def _loop(self, backoff: Backoff) -> None:
+    def _loop(self, backoff: RetriedCalls) -> None:
         spec = self._spec
         interval = commit_interval(spec.worker, self._config, self._settings)
         due = time.monotonic() + interval

@@ -21,7 +21,7 @@ from penstock.connect.runtime.conversion import Conversion
 from penstock.connect.runtime.definitions import COMMON, SINK
 from penstock.connect.runtime.source import create_topic
 from penstock.connect.runtime.subscription import Subscription, seconds_between_looks
-from penstock.connect.runtime.task import Backoff, TaskSpec
+from penstock.connect.runtime.task import RetriedCalls, TaskSpec
 from penstock.connect.runtime.tolerance import Tolerance
 from penstock.connect.runtime.topic_creation import NewTopicSettings
 from penstock.connect.settings import parse
@@ -69,7 +69,7 @@ class SinkRunner:
         )
         self._held: list[Message] = []
         self._paused = self._waiting = False
-        self._commits = Backoff(spec)
+        self._commits = RetriedCalls(spec)
         self._revoked_since: set[TopicPartition] = set()
         """Partitions revoked since the current messages were read; if reassigned, they are read again."""
         self._consumer: Consumer = make_consumer(
@@ -137,7 +137,7 @@ class SinkRunner:
     def _loop(self) -> None:
         spec, interval = self._spec, self._spec.worker.flush_seconds
         due = time.monotonic() + interval
-        backoff = Backoff(spec)
+        backoff = RetriedCalls(spec)
         while not spec.stopping.is_set():
             if spec.paused.is_set() != self._paused:
                 self._pause(not self._paused)
@@ -162,7 +162,7 @@ class SinkRunner:
         else:
             self._consumer.resume(partitions)
 
-    def _round(self, backoff: Backoff) -> None:
+    def _round(self, backoff: RetriedCalls) -> None:
         held, self._held = self._held, []
         # Wait for one record; `consume` alone would wait until it has the maximum number.
         messages = held
@@ -205,7 +205,7 @@ class SinkRunner:
             self._spec.channel.send("topics", topics=[topic])
         return place in self._assigned
 
-    def _put_batches(self, runs: list[tuple[TopicPartition, list[Message]]], backoff: Backoff) -> None:
+    def _put_batches(self, runs: list[tuple[TopicPartition, list[Message]]], backoff: RetriedCalls) -> None:
         for place, messages in runs:
             if not self._mine(place):
                 continue  # it was revoked while another partition's batch waited
@@ -215,13 +215,13 @@ class SinkRunner:
             else:
                 self._put(batch, backoff)
 
-    def _put_records(self, messages: list[Message], backoff: Backoff) -> None:
+    def _put_records(self, messages: list[Message], backoff: RetriedCalls) -> None:
         records = [record for each in messages if (record := self._conversion.decode(each)) is not None]
         # A task may store offsets with its data: records it skips must be durable before.
         self._flush_dead_letters()
         self._put(records, backoff)
 
-    def _put(self, records: list[SinkRecord] | SinkBatch, backoff: Backoff) -> None:
+    def _put(self, records: list[SinkRecord] | SinkBatch, backoff: RetriedCalls) -> None:
         while records:
             try:
                 if isinstance(records, SinkBatch):
@@ -362,7 +362,7 @@ class SinkRunner:
 
     def _open(self, places: list[TopicPartition]) -> Any:
         """Retry until the task knows where to continue: a store with offsets may be unavailable."""
-        backoff = Backoff(self._spec)
+        backoff = RetriedCalls(self._spec)
         while True:
             try:
                 own = self._task.open(places)

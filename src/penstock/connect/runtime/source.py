@@ -37,7 +37,7 @@ from penstock.connect.runtime.clients import (
 from penstock.connect.runtime.conversion import Conversion, Encoded, EncodedBatch
 from penstock.connect.runtime.definitions import COMMON, SOURCE
 from penstock.connect.runtime.offsets import key_text, read_offsets, value_text, write_files
-from penstock.connect.runtime.task import Backoff, TaskSpec
+from penstock.connect.runtime.task import RetriedCalls, TaskSpec
 from penstock.connect.runtime.tolerance import Tolerance
 from penstock.connect.runtime.topic_creation import NewTopicSettings, settings_for
 from penstock.connect.runtime.transactions import commit_interval, transactional_id
@@ -69,7 +69,7 @@ class SourceRunner:
         self._task: SourceTask | None = None
 
     def run(self) -> None:
-        backoff = Backoff(self._spec)
+        backoff = RetriedCalls(self._spec)
         try:
             while not self._spec.stopping.is_set():
                 try:
@@ -83,7 +83,7 @@ class SourceRunner:
         finally:
             self._conversion.close()
 
-    def _begin(self, backoff: Backoff) -> None:
+    def _begin(self, backoff: RetriedCalls) -> None:
         """Fence earlier runs, discard uncommitted data, and start from the committed offsets."""
         spec = self._spec
         self._failures: list[Any] = []
@@ -115,7 +115,7 @@ class SourceRunner:
         if task is not None:
             task.stop()
 
-    def _loop(self, backoff: Backoff) -> None:
+    def _loop(self, backoff: RetriedCalls) -> None:
         spec, task, interval = self._spec, self._task, self._interval
         assert task is not None
         due = time.monotonic() + interval

@@ -58,7 +58,7 @@ class TaskSpec:
         return self.stopped_at is not None and time.monotonic() - self.stopped_at > _STOP_GRACE_SECONDS
 
 
-class Backoff:
+class RetriedCalls:
     """The backoff between calls that raise RetriableError; the status shows the error until one succeeds."""
 
     def __init__(self, spec: TaskSpec) -> None:

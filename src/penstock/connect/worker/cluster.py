@@ -17,7 +17,7 @@ from penstock.elected.store import Store
 Plan = Callable[[], list[Record]]
 
 
-class Cluster(Protocol):
+class WorkerCluster(Protocol):
     """Of one worker."""
 
     @property

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.connect.worker import statuses as states
-from penstock.connect.worker.cluster import Cluster
+from penstock.connect.worker.cluster import WorkerCluster
 from penstock.connect.worker.configs import (
     PAUSED,
     STOPPED,
@@ -27,7 +27,7 @@ from penstock.connect.worker.configs import (
     task_count_record,
     task_records,
 )
-from penstock.connect.worker.processes import Runner, Scout
+from penstock.connect.worker.processes import ScoutProcess, UnitRunner
 from penstock.connect.worker.statuses import Status, Statuses
 from penstock.elected.errors import ElectedError
 from penstock.web.loggers import Loggers, UnknownLevel, UnknownLogger
@@ -48,8 +48,8 @@ class Herder:
         worker_id: str,
         configs: ConfigState,
         statuses: Statuses,
-        cluster: Cluster,
-        scout: Scout,
+        cluster: WorkerCluster,
+        scout: ScoutProcess,
         message: Mapping[str, Any],
         *,
         grace: float,
@@ -63,7 +63,7 @@ class Herder:
         self.scout = scout
         self.members: frozenset[str] | None = None
         self.generation = 0
-        self.runners: dict[Unit, Runner] = {}
+        self.runners: dict[Unit, UnitRunner] = {}
         self._message = dict(message)
         self._grace = grace
         self.exactly_once = exactly_once
@@ -184,7 +184,7 @@ class Herder:
                 wanted[unit] = known.tasks_generation if unit.is_task else known.generation
         return wanted
 
-    def _start(self, unit: Unit, generation: int) -> Runner:
+    def _start(self, unit: Unit, generation: int) -> UnitRunner:
         known = self.configs.connectors[unit.connector]
         message = {
             **self._message,
@@ -196,7 +196,7 @@ class Herder:
             "paused": known.target == PAUSED,
             "log_levels": self.loggers.for_others(),
         }
-        return Runner(
+        return UnitRunner(
             unit,
             message,
             generation=generation,
@@ -230,7 +230,7 @@ class Herder:
                 )
                 return
 
-    async def _end(self, unit: Unit, runner: Runner) -> None:
+    async def _end(self, unit: Unit, runner: UnitRunner) -> None:
         try:
             await runner.stop(None)
             known = self.configs.connectors.get(unit.connector)

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from penstock.connect.rest.app import Api, is_not_leader, needed_role, render_refusal
+from penstock.connect.rest.app import ConnectApi, is_not_leader, needed_role, render_refusal
 from penstock.connect.rest.errors import RestError
 from penstock.connect.rest.metrics import WorkerMetrics
 from penstock.connect.rest.resources import Resources
 from penstock.connect.rest.server_resources import ServerResources
-from penstock.connect.worker.cluster import Alone, Cluster, Distributed
+from penstock.connect.worker.cluster import Alone, Distributed, WorkerCluster
 from penstock.connect.worker.configs import ConfigState, Record, connector_record, session_key_record
 from penstock.connect.worker.herder import Herder
 from penstock.connect.worker.options import Options
-from penstock.connect.worker.processes import Scout
+from penstock.connect.worker.processes import ScoutProcess
 from penstock.connect.worker.statuses import Statuses, StatusTopic
 from penstock.elected import topic
 from penstock.elected.elector import Elector
@@ -42,7 +42,7 @@ from penstock.elected.process import (
     write_ready,
 )
 from penstock.elected.store import Store
-from penstock.web.access import Access
+from penstock.web.access import ServerAccess
 from penstock.web.log_output import set_up_logging
 from penstock.web.operator import LOGGERS, Operator
 from penstock.web.peers import authorization
@@ -99,14 +99,14 @@ class _Worker:
             herder, cluster_id = await self._make(identity)
             resources = Resources(herder)
             routes = resources.routes() + ServerResources(herder, cluster_id).routes()
-            api: Any = Api(
+            api: Any = ConnectApi(
                 herder,
                 self._forwarder,
                 routes,
                 max_body_bytes=options.max_body_bytes,
                 leader_wait=options.leader_wait,
             )
-            access = Access.of(options.access, "penstock connect", lambda: self._state.session_key)
+            access = ServerAccess.of(options.access, "penstock connect", lambda: self._state.session_key)
             server = Server(
                 api,
                 allowed,
@@ -160,7 +160,7 @@ class _Worker:
         cluster_id = await loop.run_in_executor(None, self._prepare_topics, client)
         state = self._state = ConfigState()
         statuses = Statuses()
-        cluster: Cluster
+        cluster: WorkerCluster
         once = settings["exactly.once.source.support"] == "enabled"
         if options.standalone:
             cluster = Alone(state, identity)
@@ -200,7 +200,7 @@ class _Worker:
             },
             "plugin_path": list(settings["plugin.path"]),
         }
-        scout = Scout({**message, "kind": "scout"}, settings["rest.request.timeout.ms"] / 1000)
+        scout = ScoutProcess({**message, "kind": "scout"}, settings["rest.request.timeout.ms"] / 1000)
         herder = Herder(
             worker_id,
             state,

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.connect.worker.configs import Unit
 from penstock.processes import with_parent
+from penstock.restarts import Backoff, Restarts
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class ChildProcess:
             self._process.kill()
 
 
-class Runner:
+class UnitRunner:
     """Keeps one unit running until it is stopped, and restarts it after failures, with backoff up to a
     limit.
     """
@@ -99,8 +100,8 @@ class Runner:
         self.paused = bool(message.get("paused"))
         self.state = ""
         self._message = message
-        self._attempts = attempts
-        self._backoff = backoff
+        # Where each unit has a process of its own, many at once are no trouble: `luck` is 1.
+        self._life = Restarts(Backoff(backoff, _LONGEST_PAUSE, _STEADY_SECONDS, attempts=attempts))
         self._grace = grace
         self._ready = ready
         self._on_state = on_state
@@ -152,31 +153,27 @@ class Runner:
         return None if self._child is None else self._child.pid
 
     async def _run(self) -> None:
-        failures = 0
         await self._ready()
         while not self._stopping.is_set():
             self._again.clear()
-            begun = time.monotonic()
+            self._life.started(time.monotonic())
             trace = await self._once()
             if self._stopping.is_set():
                 return
             if self._again.is_set():
-                failures = 0
+                self._life.forget()
                 continue
             if trace is None:
                 await self._again.wait()  # a connector that has divided its work has nothing more to do
-                failures = 0
+                self._life.forget()
                 continue
-            if time.monotonic() - begun > _STEADY_SECONDS:
-                failures = 0
-            if failures >= self._attempts:
+            pause = self._life.failed(trace, time.monotonic(), 1.0)
+            if pause is None:
                 log.error("%s failed and will not be restarted: %s", self.unit, _last_line(trace))
                 self._report("FAILED", trace)
                 await self._again.wait()
-                failures = 0
+                self._life.forget()
                 continue
-            pause = min(_LONGEST_PAUSE, self._backoff * 2**failures)
-            failures += 1
             log.warning("%s failed, restarting in %g s: %s", self.unit, pause, _last_line(trace))
             self._report("RESTARTING", trace)
             with contextlib.suppress(TimeoutError):
@@ -240,7 +237,7 @@ class ScoutFailed(Exception):
     """The scout did not respond, or plugin code failed in it."""
 
 
-class Scout:
+class ScoutProcess:
     """The process that loads plugins; started at the first request, and restarted when it does not
     respond.
     """

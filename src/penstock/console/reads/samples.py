@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.admin.cluster import LATEST, Cluster, TopicInfo
+from penstock.admin.cluster import LATEST, Cluster, TopicDescription
 from penstock.admin.failure import CommandFailed
 from penstock.admin.groups.model import ListedGroup
 from penstock.admin.groups.model import TopicPartitionKey as Place
@@ -42,7 +42,7 @@ class Sample:
     at: float
     controller: int
     brokers: dict[int, str]
-    topics: dict[str, TopicInfo]
+    topics: dict[str, TopicDescription]
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of each topic, over all replicas; empty if the cluster does not report them."""

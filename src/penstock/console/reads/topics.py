@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.admin.cluster import EARLIEST, LATEST, Cluster, TopicInfo, admin_types
+from penstock.admin.cluster import EARLIEST, LATEST, Cluster, TopicDescription, admin_types
 from penstock.admin.configs import Setting, alter_configs, describe_configs
 from penstock.admin.failure import CommandFailed, UnknownTopic
 from penstock.admin.partitions.state import read_sizes
@@ -57,7 +57,7 @@ class DocumentedSetting:
 HEALTHS = ("ok", "under-replicated", "offline")
 
 
-def health_of(info: TopicInfo) -> str:
+def health_of(info: TopicDescription) -> str:
     """`offline` before `under-replicated` before `ok`."""
     if any(each.leader < 0 for each in info.partitions):
         return "offline"
@@ -73,7 +73,7 @@ def is_of_servers(topic: str) -> bool:
     return _OF_SERVERS.fullmatch(topic) is not None
 
 
-def _has_health(info: TopicInfo, wanted: str) -> bool:
+def _has_health(info: TopicDescription, wanted: str) -> bool:
     """A topic may be both offline and under-replicated."""
     if wanted == "under-replicated":
         return any(len(each.isr) < len(each.replicas) for each in info.partitions)
@@ -123,7 +123,7 @@ def list_topics(
     return TopicPage(rows, len(found))
 
 
-def _sort_key(info: TopicInfo, sort: str, sampler: Sampler) -> Any:
+def _sort_key(info: TopicDescription, sort: str, sampler: Sampler) -> Any:
     if sort == "partitions":
         return len(info.partitions)
     if sort == "replication":
@@ -136,7 +136,7 @@ def _sort_key(info: TopicInfo, sort: str, sampler: Sampler) -> Any:
     return info.name
 
 
-def record_counts(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[str, int]:
+def record_counts(cluster: Cluster, topics: Sequence[TopicDescription]) -> dict[str, int]:
     """End offset minus start offset for each topic, over the partitions with a leader."""
     led = [(info.name, p.index) for info in topics for p in info.partitions if p.leader >= 0]
     earliest, latest = cluster.offsets_of(led, EARLIEST), cluster.offsets_of(led, LATEST)
@@ -147,7 +147,7 @@ def record_counts(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[str, in
     return found
 
 
-def topic_sizes(cluster: Cluster, topics: Sequence[TopicInfo]) -> dict[str, int]:
+def topic_sizes(cluster: Cluster, topics: Sequence[TopicDescription]) -> dict[str, int]:
     """Bytes of the leaders' logs; empty where the cluster does not report sizes."""
     leaders = {(info.name, p.index): p.leader for info in topics for p in info.partitions}
     if not leaders:

@@ -17,7 +17,7 @@ from penstock.fs import REAL_FS, Fs
 from penstock.log.cleaning.batch_filter import RawRecord, filter_batch, payload, raw_records
 from penstock.log.cleaning.cleaned_segment import CleanedSegment, discard_cleaned
 from penstock.log.cleaning.cleaned_transactions import CleanedTransactions, read_aborted
-from penstock.log.cleaning.compaction import CleanJob, SegmentFacts, group_segments
+from penstock.log.cleaning.compaction import CleanJob, CompactedSegment, group_segments
 from penstock.log.cleaning.offset_map import OffsetMap
 from penstock.log.recovery.scan import CorruptSegment, scan_batches, segment_path
 from penstock.wire.batches.records import BatchHeader
@@ -131,7 +131,7 @@ class _Cleaner:
                     raise _corrupt(path, position, error) from error
         return job.first_uncleanable_offset
 
-    def clean_group(self, group: list[SegmentFacts], transactions: CleanedTransactions) -> CleanedGroup:
+    def clean_group(self, group: list[CompactedSegment], transactions: CleanedTransactions) -> CleanedGroup:
         job = self.job
         target = CleanedSegment(
             job.directory,
@@ -153,7 +153,7 @@ class _Cleaner:
         return CleanedGroup(bases, bases[0], old_size)
 
     def clean_into(
-        self, target: CleanedSegment, segment: SegmentFacts, transactions: CleanedTransactions
+        self, target: CleanedSegment, segment: CompactedSegment, transactions: CleanedTransactions
     ) -> None:
         job = self.job
         horizon = job.now_ms + job.delete_retention_ms

@@ -28,7 +28,7 @@ _MOST_SEGMENTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class CompactedSegment:
     """What planning needs to know of a segment. `first_timestamp` is its first batch's max timestamp, or
     -1."""
 
@@ -59,7 +59,7 @@ class LogFacts:
     topic: str
     partition: int
     directory: str
-    segments: Sequence[SegmentFacts]
+    segments: Sequence[CompactedSegment]
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int
@@ -104,9 +104,9 @@ def _read_first_timestamp(segment: Segment) -> None:
         segment.first_timestamp = next((header.max_timestamp for _, header in segment.headers()), None)
 
 
-def _segment_facts(segment: Segment) -> SegmentFacts:
+def _segment_facts(segment: Segment) -> CompactedSegment:
     _read_first_timestamp(segment)
-    return SegmentFacts(
+    return CompactedSegment(
         base_offset=segment.base_offset,
         size=segment.size,
         largest_timestamp=segment.largest_timestamp,
@@ -128,7 +128,7 @@ class CleanJob:
     topic: str
     partition: int
     directory: str
-    segments: tuple[SegmentFacts, ...]
+    segments: tuple[CompactedSegment, ...]
     txn_index_base_offsets: tuple[int, ...]
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -239,12 +239,12 @@ def plan_cleaning(
 
 
 def group_segments(
-    segments: Sequence[SegmentFacts], *, segment_bytes: int, segment_index_bytes: int, end_offset: int
-) -> list[list[SegmentFacts]]:
+    segments: Sequence[CompactedSegment], *, segment_bytes: int, segment_index_bytes: int, end_offset: int
+) -> list[list[CompactedSegment]]:
     """Groups neighbouring segments that fit into one: by size, both indexes, and the range of offsets that an
     index entry can express. Only a few are merged at a time; the next pass merges the results. `end_offset`
     is the end of the last one."""
-    groups: list[list[SegmentFacts]] = []
+    groups: list[list[CompactedSegment]] = []
     size = index = times = 0
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
     for segment, end in zip(segments, ends):

@@ -18,7 +18,7 @@ from penstock.fs import REAL_FS, Fs
 from penstock.log.cleaning.batch_filter import RawRecord, filter_batch, payload, raw_records
 from penstock.log.cleaning.cleaned_segment import CleanedSegment, discard_cleaned
 from penstock.log.cleaning.cleaner import CleanedGroup
-from penstock.log.cleaning.compaction import LastBatch, LogFacts, SegmentFacts
+from penstock.log.cleaning.compaction import CompactedSegment, LastBatch, LogFacts
 from penstock.log.index import TransactionIndex
 from penstock.log.recovery.scan import CorruptSegment, scan_batches, segment_path
 from penstock.wire.batches.records import BatchHeader
@@ -42,7 +42,7 @@ class StrictJob:
     topic: str
     partition: int
     directory: str
-    segments: tuple[SegmentFacts, ...]
+    segments: tuple[CompactedSegment, ...]
     base_offsets: tuple[int, ...]
     limit_ms: int
     high_watermark: int
@@ -150,7 +150,7 @@ def rewrite_expired(job: StrictJob, fs: Fs = REAL_FS) -> StrictResult:
     )
 
 
-def find_oldest(directory: str, segment: SegmentFacts, known: Oldest | None, fs: Fs = REAL_FS) -> Oldest:
+def find_oldest(directory: str, segment: CompactedSegment, known: Oldest | None, fs: Fs = REAL_FS) -> Oldest:
     """Find the oldest record of a segment; reads only what was appended since `known`."""
     if known is None or known.size > segment.size:
         known = Oldest(0, NOTHING, None)
@@ -173,7 +173,7 @@ def find_oldest(directory: str, segment: SegmentFacts, known: Oldest | None, fs:
     return Oldest(segment.size, timestamp, first_offset)
 
 
-def _rewrite(job: StrictJob, segment: SegmentFacts, fs: Fs) -> tuple[Oldest, int]:
+def _rewrite(job: StrictJob, segment: CompactedSegment, fs: Fs) -> tuple[Oldest, int]:
     """Write the segment without its old records. Returns what is left, and how many records were removed."""
     path = segment_path(job.directory, segment.base_offset)
     modified_ns = os.stat(path).st_mtime_ns

@@ -240,20 +240,6 @@ _RECORDED_TOO_LITTLE = (
 _VIEWS = (Kind.TEMPORARY_VIEW, Kind.VIEW)
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long a failed flow waits: doubling, up to a limit; from the start again after a good while."""
-
-    first: float = 1.0
-    limit: float = 60.0
-    healthy_after: float = 60.0
-
-    def delay(self, failures: int, luck: float) -> float:
-        """After the nth failure in a row (from 1); `luck` in [0, 1) spreads flows that failed together."""
-        whole: float = min(self.limit, self.first * 2.0 ** min(failures - 1, 30))
-        return whole * (0.75 + 0.25 * luck)
-
-
 def rebuilt_together(
     rebuilds: Collection[Change], prints: Mapping[str, FlowPrint], agreed: Collection[str]
 ) -> set[str]:

@@ -46,27 +46,34 @@ _SEEDS = ("seed", "randomSeed")
 _COLUMN = re.compile(r"(.*)#(\d+)L?(?:-T\d+ms)?", re.DOTALL)
 
 
+_NO_OPTIONS: Mapping[str, str | None] = {}
+
+
 def read_plan(
-    spark: SparkSession, frame: Any, opaque: Callable[[], str] = str
+    spark: SparkSession,
+    frame: Any,
+    opaque: Callable[[], str] = str,
+    options: Mapping[str, str | None] = _NO_OPTIONS,
 ) -> tuple[PlanNode, PlanNode | None]:
     """The analysed plan of a DataFrame, and the optimised one, which has only the columns that are used.
 
     The latter is None for an operator that only a running stream can optimise. `opaque` stands for what no
-    plan shows: Python functions that cannot be taken apart, rows that Python code has given.
+    plan shows: Python functions that cannot be taken apart, rows that Python code has given. `options` of
+    streaming sources count with these values, whatever they are; with None not at all.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     session: Any = spark
     analysed = frame._jdf.queryExecution().analyzed()
-    node = _Reader(session, opaque).read(analysed)
+    node = _Reader(session, opaque, options).read(analysed)
     if not frame.isStreaming:
         return node, node
     try:
         optimized = session._jsparkSession.sessionState().optimizer().execute(analysed)
     except (Py4JError, PySparkException):
         return node, None
-    return node, _Reader(session, opaque).read(optimized)
+    return node, _Reader(session, opaque, options).read(optimized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +88,16 @@ class ReadQuery:
 
 
 def read_query(
-    spark: SparkSession, frame: Any, *, opaque: Callable[[], str] = str, more: Mapping[str, str] | None = None
+    spark: SparkSession,
+    frame: Any,
+    *,
+    opaque: Callable[[], str] = str,
+    more: Mapping[str, str] | None = None,
+    options: Mapping[str, str | None] = _NO_OPTIONS,
 ) -> ReadQuery:
     """The query of a DataFrame, in a session with the settings that it runs with. `more` are things beside
-    them that change what it gives."""
-    plan, optimized = read_plan(spark, frame, opaque)
+    them that change what it gives; `options` as in `read_plan`."""
+    plan, optimized = read_plan(spark, frame, opaque, options)
     conf = spark.conf
     settings = deciding_settings(conf.getAll, lambda name: str(conf.get(name))) | dict(more or {})
     whole = digest_of(query_digest(plan), sorted(settings.items()))
@@ -97,9 +109,10 @@ def read_query(
 
 
 class _Reader:
-    def __init__(self, spark: Any, opaque: Callable[[], str]) -> None:
+    def __init__(self, spark: Any, opaque: Callable[[], str], options: Mapping[str, str | None]) -> None:
         self._spark = spark
         self._opaque = opaque
+        self._options = options
 
     def read(self, plan: Any) -> PlanNode:
         items = json.loads(plan.toJSON())
@@ -125,7 +138,7 @@ class _Reader:
         streaming = bool(plan.isStreaming())
         source, table, types = None, "", {}
         if not children:
-            source = _source(self._spark, plan, name) if streaming else None
+            source = self._source(plan, name) if streaming else None
             table = "" if streaming else self._table(plan, name)
             types = _types(item.get("output"))
         left_out = _OF_PLANS if children else _OF_PLANS | _OF_LEAVES
@@ -261,9 +274,14 @@ class _Reader:
             return self._fields(item, at, _OF_PLANS, operator=True)
         fields = self._fields(item, at, _OF_PLANS | (_OF_LEAVES - {"output"}), operator=True)
         if at.isStreaming():
-            format_, options = _source(self._spark, at, name)
+            format_, options = self._source(at, name)
             return {**fields, "source": f"{format_} {sorted(options.items())}"}
         return {**fields, "table": self._table(at, name)}
+
+    def _source(self, at: Any, name: str) -> tuple[str, dict[str, str]]:
+        format_, options = _source(self._spark, at, name)
+        chosen = {key: self._options.get(key, value) for key, value in options.items()}
+        return format_, {key: value for key, value in chosen.items() if value is not None}
 
     def _function(self, at: Any) -> str:
         """A Python function by what it does."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from penstock.pipelines.errors import BadDefinition, Where
-from penstock.spark.identifiers import unquoted
+from penstock.sqltext.identifiers import quoted, unquoted
 
 
 class Kind(StrEnum):
@@ -47,7 +47,7 @@ class Dataset:
 
     @property
     def sql_name(self) -> str:
-        return ".".join(f"`{part}`" for part in self.name)
+        return ".".join(map(quoted, self.name))
 
 
 @dataclass(frozen=True, slots=True)

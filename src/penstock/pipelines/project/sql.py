@@ -12,36 +12,12 @@ so that the positions in Spark's own messages are those of the file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from penstock.pipelines.errors import BadDefinition, Where
-from penstock.pipelines.project.graph import Dataset, FlowDefinition, Graph, Kind, split_name
-
-_TOKEN = re.compile(
-    r"""(?P<space>\s+|--[^\n]*)
-      | (?P<comment>/\*)
-      | (?P<string>r?'(?:[^'\\]|\\.|'')*' | r?"(?:[^"\\]|\\.|"")*")
-      | (?P<name>`(?:[^`]|``)*`)
-      | (?P<word>[A-Za-z_0-9$]+)
-      | (?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One word, name, string or sign of a statement, with its place in the file's text."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
-
-    @property
-    def word(self) -> str:
-        return self.text.upper() if self.kind == "word" else self.text
+from penstock.pipelines.project.graph import Dataset, FlowDefinition, Graph, Kind
+from penstock.sqltext.identifiers import quoted
+from penstock.sqltext.tokens import NeverEnds, Token, tokenize
 
 
 def read_sql(text: str, file: str, graph: Graph) -> None:
@@ -49,31 +25,6 @@ def read_sql(text: str, file: str, graph: Graph) -> None:
     reader = _File(text, file, graph)
     for tokens in reader.statements():
         _Statement(reader, tokens).read()
-
-
-def tokens_of(text: str, file: str) -> Iterator[Token]:
-    """The tokens of a text without blanks and comments, which may be nested as in Spark."""
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        assert match is not None and match.lastgroup is not None  # the last branch takes any character
-        if match.lastgroup == "comment":
-            at = _end_of_comment(text, at, file)
-            continue
-        if match.lastgroup == "other" and match.group() in "'\"`":
-            raise BadDefinition(f"a quote {match.group()} is never closed", Where(file, line_of(text, at)))
-        if match.lastgroup != "space":
-            yield Token(match.lastgroup, match.group(), at, match.end())
-        at = match.end()
-
-
-def _end_of_comment(text: str, start: int, file: str) -> int:
-    depth = 0
-    for match in re.finditer(r"/\*|\*/", text[start:]):
-        depth += 1 if match.group() == "/*" else -1
-        if depth == 0:
-            return start + match.end()
-    raise BadDefinition("a comment /* is never closed", Where(file, line_of(text, start)))
 
 
 def line_of(text: str, at: int) -> int:
@@ -92,9 +43,13 @@ class _File:
         self.database: str | None = None
 
     def statements(self) -> Iterator[list[Token]]:
+        try:
+            tokens = tokenize(self.text)
+        except NeverEnds as error:
+            raise BadDefinition(error.message, Where(self.file, line_of(self.text, error.offset))) from None
         statement: list[Token] = []
-        for token in tokens_of(self.text, self.file):
-            if token.text == ";":
+        for token in tokens:
+            if token.is_symbol(";"):
                 if statement:
                     yield statement
                 statement = []
@@ -136,11 +91,10 @@ class _Statement:
     # -- statements
 
     def _set(self) -> None:
-        rest = self.file.text[self.tokens[0].end : self.tokens[-1].end].strip()
-        key, sign, value = rest.partition("=")
-        if not sign or not key.strip():
+        signs = [at for at, token in enumerate(self.tokens) if token.is_symbol("=")]
+        if not signs or signs[0] == self.at:
             self.fail("expected SET key = value")
-        self.file.conf[key.strip().strip("`'\"")] = _unquoted(value.strip())
+        self.file.conf[self.written(self.at, signs[0])] = self.written(signs[0] + 1, len(self.tokens))
 
     def _use(self) -> None:
         if self.accept("CATALOG"):
@@ -175,7 +129,7 @@ class _Statement:
     def _table(self, kind: Kind) -> None:
         self._if_not_exists()
         name = self.qualified()
-        columns = self.parentheses() if self.peek() == "(" else None
+        columns = self._text(*self.parentheses()) if self.peek() == "(" else None
         format_: str | None = None
         comment: str | None = None
         partition_by: tuple[str, ...] = ()
@@ -186,10 +140,10 @@ class _Statement:
                 format_ = ".".join(self.name())
             elif self.accept("PARTITIONED"):
                 self.expect("BY")
-                partition_by = _columns(self.parentheses())
+                partition_by = self._columns()
             elif self.accept("CLUSTER"):
                 self.expect("BY")
-                cluster_by = _columns(self.parentheses())
+                cluster_by = self._columns()
             elif self.accept("COMMENT"):
                 comment = self.string()
             elif self.accept("TBLPROPERTIES"):
@@ -210,9 +164,7 @@ class _Statement:
         self._if_not_exists()
         name = self.name()
         if kind is Kind.VIEW:
-            name = self.file.graph.qualify(
-                ".".join(f"`{part}`" for part in name), self.file.catalog, self.file.database
-            )
+            name = self.file.graph.qualify(".".join(map(quoted, name)), self.file.catalog, self.file.database)
         elif len(name) > 1:
             self.fail("the name of a temporary view has one part")
         comment = self.string() if self.accept("COMMENT") else None
@@ -255,7 +207,21 @@ class _Statement:
     # -- pieces of statements
 
     def peek(self) -> str:
-        return self.tokens[self.at].word if self.at < len(self.tokens) else ""
+        """The next word in capitals, or the next sign."""
+        if self.at >= len(self.tokens):
+            return ""
+        token = self.tokens[self.at]
+        return token.upper or (token.text if token.kind == "symbol" else self._text(self.at, self.at + 1))
+
+    def _text(self, start: int, end: int) -> str:
+        """These tokens as the file has them."""
+        return self.file.text[self.tokens[start].start : self.tokens[end - 1].end] if start < end else ""
+
+    def written(self, start: int, end: int) -> str:
+        """A key or value: the content of one quoted token, otherwise the text."""
+        if end - start == 1 and self.tokens[start].kind in ("string", "quoted"):
+            return self.tokens[start].text
+        return self._text(start, end)
 
     def accept(self, word: str) -> bool:
         if self.peek() == word:
@@ -277,52 +243,62 @@ class _Statement:
             self.expect("EXISTS")
 
     def name(self) -> tuple[str, ...]:
+        """The parts of a name in lower case, as Spark's catalog has them."""
         parts: list[str] = []
         while True:
-            if self.at >= len(self.tokens) or self.tokens[self.at].kind not in ("word", "name"):
+            if self.at >= len(self.tokens) or not self.tokens[self.at].names:
                 self.fail("a name is missing")
-            parts.extend(split_name(self.tokens[self.at].text))
+            parts.append(self.tokens[self.at].text.lower())
             self.at += 1
             if not self.accept("."):
                 return tuple(parts)
 
     def qualified(self) -> tuple[str, ...]:
-        written = ".".join(f"`{part}`" for part in self.name())
+        written = ".".join(map(quoted, self.name()))
         return self.file.graph.qualify(written, self.file.catalog, self.file.database)
 
     def string(self) -> str:
         if self.at >= len(self.tokens) or self.tokens[self.at].kind != "string":
             self.fail("a text in quotes is missing")
         self.at += 1
-        return _unquoted(self.tokens[self.at - 1].text)
+        return self.tokens[self.at - 1].text
 
-    def parentheses(self) -> str:
-        """The text between this parenthesis and the one that closes it."""
+    def parentheses(self) -> tuple[int, int]:
+        """From and to, as indexes of tokens, between this parenthesis and the one that closes it."""
         self.expect("(")
-        start, depth = self.tokens[self.at - 1].end, 1
+        start, depth = self.at, 1
         while self.at < len(self.tokens):
             token = self.tokens[self.at]
             self.at += 1
-            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "other" else 0
+            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "symbol" else 0
             if depth == 0:
-                return self.file.text[start : token.start].strip()
+                return start, self.at - 1
         self.fail("a parenthesis is never closed")
         raise AssertionError
 
+    def _columns(self) -> tuple[str, ...]:
+        return tuple(self.written(*item) for item in self._items(*self.parentheses()))
+
     def _properties(self) -> dict[str, str]:
-        inside = self.parentheses()
+        """`key = value` or `key value`, where a key may have dots: `x.y = 'z'`."""
         properties: dict[str, str] = {}
-        for pair in re.finditer(r"""('[^']*'|"[^"]*"|[\w.]+)\s*=?\s*('[^']*'|"[^"]*"|[\w.]+)""", inside):
-            properties[_unquoted(pair.group(1))] = _unquoted(pair.group(2))
+        for start, end in self._items(*self.parentheses()):
+            after = start + 1
+            while after + 1 < end and self.tokens[after].is_symbol("."):
+                after += 2
+            value = after + 1 if after < end and self.tokens[after].is_symbol("=") else after
+            properties[self.written(start, after)] = self.written(value, end)
         return properties
 
-
-def _columns(inside: str) -> tuple[str, ...]:
-    return tuple(part.strip().strip("`") for part in inside.split(",") if part.strip())
-
-
-def _unquoted(text: str) -> str:
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
-        inner = text[1:-1]
-        return re.sub(r"\\(.)", r"\1", inner.replace(text[0] * 2, text[0]))
-    return text
+    def _items(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """What the commas outside of parentheses set apart."""
+        first, depth = start, 0
+        for at in range(start, end):
+            token = self.tokens[at]
+            depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "symbol" else 0
+            if token.is_symbol(",") and not depth:
+                if first < at:
+                    yield first, at
+                first = at + 1
+        if first < end:
+            yield first, end

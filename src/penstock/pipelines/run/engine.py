@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.pipelines.errors import PipelineError
 from penstock.pipelines.failures import cause
 from penstock.pipelines.project.project import DEFAULT_CATALOG, Project
-from penstock.spark.identifiers import quoted
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

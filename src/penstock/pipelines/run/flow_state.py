@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.plans.changes import Backoff
 from penstock.pipelines.project.graph import Graph, Kind
 from penstock.pipelines.run.resolving import ResolvedFlow
+from penstock.restarts import Backoff, Restarts
 from penstock.spark.progress import QueryProgress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+_QUIET_SECONDS = 15.0
+"""A query that was started again and has run so long has got over its error, even if nothing came in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class RunOptions:
     """Seconds between two looks at the files."""
     refresh_every: float = 10.0
     """Seconds between two computations of a materialized view, at least."""
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = field(default_factory=lambda: Backoff(quiet_after=_QUIET_SECONDS))
 
 
 @dataclass(slots=True)
@@ -40,14 +44,10 @@ class FlowState:
 
     resolved: ResolvedFlow
     graph: Graph
+    life: Restarts
+    """Its failures, and when it is started or refreshed, if it waits."""
     state: str = "waiting"
     query: StreamingQuery | None = None
-    error: str | None = None
-    failures: int = 0
-    restarts: int = 0
-    due: float = 0.0
-    """When it is started or refreshed, if it waits."""
-    since: float = 0.0
     run_id: str = ""
     """Spark's id of this run of its query."""
     hold: tuple[str, ...] = ()
@@ -79,9 +79,9 @@ class FlowState:
             "target": print_.target,
             "kind": print_.kind,
             "state": self.state,
-            "error": self.error,
-            "restarts": self.restarts,
-            "retry_in": round(max(0.0, self.due - now), 1) if self.state == "failed" else None,
+            "error": self.life.error,
+            "restarts": self.life.total,
+            "retry_in": round(max(0.0, self.life.due - now), 1) if self.state == "failed" else None,
             "hold": list(self.hold),
             "refreshes": self.refreshed if self.is_view else None,
             "progress": progress.to_json() if progress else self._without_data(),

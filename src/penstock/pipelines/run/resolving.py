@@ -31,6 +31,7 @@ from penstock.pipelines.project.project import Project
 from penstock.pipelines.run.clusters import Clusters
 from penstock.pipelines.run.groups import FlowGroup, groups_of
 from penstock.pipelines.run.tables import PipelineTables
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,7 +103,7 @@ class Resolver:
         """Brings back the temporary views of a version that runs on, after another one was tried in vain."""
         for flow in resolution.flows.values():
             if flow.kind is Kind.TEMPORARY_VIEW:
-                self.evaluate(flow.definition).createOrReplaceTempView(f"`{flow.definition.target[0]}`")
+                self.evaluate(flow.definition).createOrReplaceTempView(quoted(flow.definition.target[0]))
                 self._views.add(flow.definition.target[0])
 
     def _try(
@@ -171,7 +172,7 @@ class Resolver:
         if dataset.kind is Kind.SINK or any(other.name not in resolution.flows for other in into):
             return
         if dataset.kind is Kind.TEMPORARY_VIEW:
-            self.evaluate(flow).createOrReplaceTempView(f"`{dataset.name[0]}`")
+            self.evaluate(flow).createOrReplaceTempView(quoted(dataset.name[0]))
             self._views.add(dataset.name[0])
         elif dataset.kind is Kind.VIEW:
             with self.settings(flow):
@@ -282,7 +283,7 @@ def _missing(graph: Graph, error: BadDefinition) -> set[str] | None:
     """The dataset of the graph that an error says does not exist yet."""
     if not isinstance(error, _TableMissing):
         return None
-    written = ".".join(f"`{part}`" for part in error.name)
+    written = ".".join(map(quoted, error.name))
     if error.name in graph.datasets or graph.qualify(written) in graph.datasets:
         return {".".join(error.name if error.name in graph.datasets else graph.qualify(written))}
     return None

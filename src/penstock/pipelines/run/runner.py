@@ -1,7 +1,8 @@
 """Keeps the flows of one project running: starts, watches, restarts, refreshes, follows the files, stops.
 
 One thread does all of that, a step at a time; only materialized views are computed beside it. What a change
-of the files means is decided in `changes`; how a flow is started, in `writing`.
+of the files means is decided in `changes`, how a flow is started in `writing`, when a view is due in
+`refreshing`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.errors import PipelineError
-from penstock.pipelines.failures import cause, state_does_not_fit
+from penstock.pipelines.failures import cause, reason, state_does_not_fit
 from penstock.pipelines.plans.changes import Action, Change, plan_changes, rebuilt_together
 from penstock.pipelines.project.graph import Kind
 from penstock.pipelines.project.loading import load_graph
@@ -24,19 +23,20 @@ from penstock.pipelines.project.project import Project, load_project
 from penstock.pipelines.run.flow_state import FlowState, RunOptions
 from penstock.pipelines.run.groups import delete_groups
 from penstock.pipelines.run.recorded import Recorded
+from penstock.pipelines.run.refreshing import Refreshes, inputs_ready
 from penstock.pipelines.run.resolving import Resolution, Resolver
 from penstock.pipelines.run.state import StateDirectory
 from penstock.pipelines.run.storage import Storage
 from penstock.pipelines.run.tables import PipelineTables, wanted_schema
-from penstock.pipelines.run.writing import REFRESH_GROUP, Writer
+from penstock.pipelines.run.writing import Writer
+from penstock.restarts import Restarts
 from penstock.spark.progress import QueryProgress
+from penstock.spark.starting import begun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Event = dict[str, Any]
-_QUIET_SECONDS = 15.0
-"""A query that was started again and has run so long has got over its error, even if nothing came in."""
 _START_SECONDS = 10.0
 """How long one flow's start holds up the next."""
 
@@ -75,13 +75,11 @@ class Runner:
         self._before = {
             str(flow.get("name")): flow.get("progress") for flow in state.status().get("flows", [])
         }
-        self._rows: Counter[str] = Counter()
         self._content: dict[str, str] = {}
         self._looked_at: dict[str, str] = {}
         self._next_look = 0.0
         self._resolution: Resolution | None = None
-        self._workers = ThreadPoolExecutor(1, thread_name_prefix="penstock-refresh")
-        self._refresh: tuple[str, Future[None]] | None = None
+        self._refreshes = Refreshes(self.writer)
         self._started_at = time.time()
         self._phase = "starting"
 
@@ -113,12 +111,12 @@ class Runner:
         self._finish_refresh(now)
         for name, flow in self.flows.items():
             if flow.is_view:
-                self._maybe_refresh(name, flow, now)
+                self._refreshes.begin(name, self.flows, now)
             elif (
                 flow.state in ("waiting", "failed")
-                and flow.due <= now
+                and flow.life.due <= now
                 and not flow.hold
-                and self._inputs_ready(flow)
+                and inputs_ready(flow, self.flows)
                 and not self._one_is_starting(now)
             ):
                 self._start(flow, now)
@@ -134,9 +132,7 @@ class Runner:
         """Stops the flows, inputs first, and shows that it is over."""
         self._phase = "stopping"
         self.state.write_status(self.status())
-        if self._refresh:
-            self.spark.sparkContext.cancelJobGroup(REFRESH_GROUP)
-        self._workers.shutdown(wait=True)
+        self._refreshes.shut_down(self.spark)
         for flow in self.flows.values():
             self._stop(flow)
             if flow.state not in ("failed", "held"):
@@ -154,21 +150,14 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - Spark and user code may raise anything; the flow fails, not the run
             self._failed(flow, cause(error), str(error), now)
             return
-        flow.state, flow.since, flow.run_id = "running", now, str(flow.query.runId)
-        self.report({"event": "started", "flow": name, "restart": flow.restarts > 0})
+        flow.state, flow.run_id = "running", str(flow.query.runId)
+        flow.life.started(now)
+        self.report({"event": "started", "flow": name, "restart": flow.life.total > 0})
 
     def _one_is_starting(self, now: float) -> bool:
-        """Whether a query is still looking for its first offsets.
-
-        Each query starts a Python process, which Spark gives 10 s to connect: started all at once, on a busy
-        machine none of them makes it.
-        """
+        """Whether a query is still looking for its first offsets."""
         return any(
-            flow.query is not None
-            and flow.query.isActive
-            and now - flow.since < _START_SECONDS
-            and flow.query.status["message"].startswith(("Initializing", "Getting offsets"))
-            and flow.resolved.definition.name not in self.progress
+            flow.query is not None and now - flow.life.since < _START_SECONDS and not begun(flow.query)
             for flow in self.flows.values()
         )
 
@@ -177,25 +166,16 @@ class Runner:
         if flow.query is None:
             return
         if flow.query.isActive:
-            if flow.failures and now - flow.since > self.options.backoff.healthy_after:
-                flow.failures = 0
             progress = self.progress.get(flow.resolved.definition.name)
-            if flow.error and (
-                now - flow.since > _QUIET_SECONDS or (progress and progress.run_id == flow.run_id)
-            ):
-                flow.error = None
+            flow.life.works(now, proven=progress is not None and progress.run_id == flow.run_id)
             return
         error = flow.query.exception()
         flow.query = None
-        text = cause(error) if error else "its query ended without an error"
-        self._failed(flow, text, str(error), now)
+        self._failed(flow, reason(error), str(error), now)
 
     def _failed(self, flow: FlowState, text: str, whole: str, now: float) -> None:
-        flow.failures += 1
-        flow.restarts += 1
         flow.state = "failed"
-        delay = self.options.backoff.delay(flow.failures, self.luck())
-        flow.due = now + delay
+        delay = flow.life.failed(text, now, self.luck()) or 0.0
         name = flow.resolved.definition.name
         if state_does_not_fit(whole):
             text += f" (its checkpoint is of another query: `penstock pipeline apply {name}` rebuilds it)"
@@ -205,7 +185,7 @@ class Runner:
                 *(c for c in self.pending if c.flow != name),
                 Change(name, Action.REBUILD, (text,)),
             ]
-        flow.error = text
+        flow.life.error = text
         self.report(
             {
                 "event": "failed",
@@ -216,6 +196,9 @@ class Runner:
             }
         )
 
+    def _life(self, now: float) -> Restarts:
+        return Restarts(self.options.backoff, due=now)
+
     def _stop(self, flow: FlowState) -> None:
         if flow.query is None:
             return
@@ -225,69 +208,30 @@ class Runner:
             self.report({"event": "note", "flow": flow.resolved.definition.name, "text": cause(error)})
         flow.query = None
 
-    def _inputs_ready(self, flow: FlowState) -> bool:
-        """A stream that looks up a materialized view starts when that has been computed."""
-        for name in flow.resolved.print.looks_up:
-            view = self._view_of(name)
-            if view and view.refreshed == 0:
-                return False
-        return True
-
-    def _view_of(self, table: str) -> FlowState | None:
-        return next(
-            (flow for flow in self.flows.values() if flow.is_view and flow.resolved.print.target == table),
-            None,
-        )
-
     # -- materialized views
 
-    def _progress_of(self, table: str) -> int:
-        """A number that grows whenever a table of the pipeline gets rows."""
-        total = 0
-        for name, flow in self.flows.items():
-            if flow.resolved.print.target == table:
-                total += flow.refreshed if flow.is_view else self._rows[name]
-        return total
-
-    def _maybe_refresh(self, name: str, flow: FlowState, now: float) -> None:
-        if self._refresh or flow.due > now or flow.hold:
-            return
-        inputs = flow.resolved.print.looks_up
-        for table in inputs:
-            view = self._view_of(table)
-            if view and view.refreshed == 0:
-                return  # what it reads is computed first
-        marker = tuple(self._progress_of(table) for table in inputs)
-        if flow.seen == marker and flow.error is None:
-            return
-        flow.state, flow.seen, flow.since = "refreshing", marker, now
-        definition = flow.resolved.definition
-        tables = [".".join(f"`{part}`" for part in flow.graph.qualify(table)) for table in inputs]
-        self._refresh = (name, self._workers.submit(self.writer.refresh, flow.graph, definition, tables))
-
     def _finish_refresh(self, now: float) -> None:
-        if self._refresh is None or not self._refresh[1].done():
+        ended = self._refreshes.take_ended()
+        flow = self.flows.get(ended[0]) if ended is not None else None
+        if ended is None or flow is None:
             return
-        name, future = self._refresh
-        self._refresh = None
-        flow = self.flows.get(name)
-        if flow is None:
-            return
-        error = future.exception()
+        name, error = ended
         if error:
             flow.seen = None
             self._failed(flow, cause(error), str(error), now)
             return
-        flow.state, flow.error, flow.failures = "up to date", None, 0
+        flow.state = "up to date"
+        flow.life.forget()
         flow.refreshed += 1
-        flow.due = now + self.options.refresh_every
+        flow.life.due = now + self.options.refresh_every
         for reader in self.flows.values():
             looks_up = flow.resolved.print.target in reader.resolved.print.looks_up
             if looks_up and not reader.is_view and reader.query:
                 # It sees what it looks up as that was when it started.
                 self._stop(reader)
-                reader.state, reader.due = "waiting", now
-        self.report({"event": "refreshed", "flow": name, "seconds": round(now - flow.since, 1)})
+                reader.state = "waiting"
+                reader.life.again(now)
+        self.report({"event": "refreshed", "flow": name, "seconds": round(now - flow.life.since, 1)})
 
     def on_progress(self, progress: QueryProgress) -> None:
         """Called by Spark's listener thread."""
@@ -296,7 +240,7 @@ class Runner:
             name = progress.name.removeprefix(prefix)
             self.progress[name] = progress
             if progress.input_rows:
-                self._rows[name] += 1
+                self._refreshes.has_rows(name)
 
     # -- changes
 
@@ -411,8 +355,9 @@ class Runner:
                 continue
             resolved = resolution.flows[name]
             if name not in may:
+                hold = change.reasons or ("it waits for `apply`",)
                 states[name] = old or FlowState(
-                    resolved, resolution.graph, state="held", hold=change.reasons or ("it waits for `apply`",)
+                    resolved, resolution.graph, self._life(now), state="held", hold=hold
                 )
                 continue
             if change.action is Action.KEEP and old:
@@ -423,7 +368,7 @@ class Runner:
                 before = last.to_json() if last else self._before.pop(name, None)
                 goes_on = change.action in (Action.KEEP, Action.RESTART)
                 states[name] = FlowState(
-                    resolved, resolution.graph, due=now, before=before if goes_on else None
+                    resolved, resolution.graph, self._life(now), before=before if goes_on else None
                 )
             self.recorded.apply(name, resolved.print)
         order = [name for name in resolution.flows if name in states]
@@ -501,7 +446,7 @@ class Runner:
         """All that `penstock pipeline status` shows."""
         phase = self._phase
         if phase == "running" and (
-            self.file_error or any(flow.error or flow.hold for flow in self.flows.values())
+            self.file_error or any(flow.life.error or flow.hold for flow in self.flows.values())
         ):
             phase = "degraded"
         now = self.clock()

@@ -15,6 +15,8 @@ from penstock.pipelines.failures import cause
 from penstock.pipelines.project.graph import Dataset, Graph, Kind
 from penstock.pipelines.project.project import Project
 from penstock.pipelines.run.storage import Storage
+from penstock.sqltext.identifiers import quoted
+from penstock.sqltext.spark_types import words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +50,7 @@ class PipelineTables:
                 self.replace(dataset, wanted)  # it is recomputed in any case
             return None
         if reason is None and missing:
-            columns = ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in missing)
+            columns = ", ".join(f"{quoted(name)} {words(kind)}" for name, kind in missing)
             self._do(dataset, f"ALTER TABLE {dataset.sql_name} ADD COLUMNS ({columns})")
         return reason
 
@@ -87,7 +89,7 @@ class PipelineTables:
         the new ones. The directory before is kept for those who are reading, until the next time.
         """
         root, number = self._version(dataset)
-        columns = [f"`{field.name}`" for field in self.spark.table(dataset.sql_name).schema.fields]
+        columns = [quoted(field.name) for field in self.spark.table(dataset.sql_name).schema.fields]
         writer = frame.select(*columns).write.format(dataset.format or DEFAULT_FORMAT).mode("overwrite")
         if dataset.partition_by:
             writer = writer.partitionBy(*dataset.partition_by)
@@ -129,12 +131,14 @@ class PipelineTables:
         return StructType([StructField(field.name, field.dataType) for field in [*found.fields, *more]])
 
     def _create(self, dataset: Dataset, schema: StructType) -> None:
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+        columns = ", ".join(
+            f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields
+        )
         statement = f"CREATE TABLE {dataset.sql_name} ({columns}) USING {dataset.format or DEFAULT_FORMAT}"
         if dataset.partition_by:
-            statement += " PARTITIONED BY (" + ", ".join(f"`{name}`" for name in dataset.partition_by) + ")"
+            statement += " PARTITIONED BY (" + ", ".join(map(quoted, dataset.partition_by)) + ")"
         if dataset.cluster_by:
-            statement += " CLUSTER BY (" + ", ".join(f"`{name}`" for name in dataset.cluster_by) + ")"
+            statement += " CLUSTER BY (" + ", ".join(map(quoted, dataset.cluster_by)) + ")"
         if not self.lasts:
             self.storage.make_directory(self._default_location(dataset))  # a stream wants it to be there
             statement += f" LOCATION {_quoted(self._default_location(dataset))}"

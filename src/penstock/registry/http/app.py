@@ -49,7 +49,7 @@ _BY_ID = b"/schemas/ids/"
 _UNKNOWN_FIELDS = (b"confluent-accept-unknown-properties", b"true")
 
 
-class Api:
+class RegistryApi:
     """Handles the routes of the API; all errors have Confluent's format."""
 
     def __init__(
@@ -175,7 +175,7 @@ class Api:
             call.path["subject"] = self.service.state.resolve_alias(call.path["subject"])
 
 
-def application(api: Api) -> Starlette:
+def application(api: RegistryApi) -> Starlette:
     """The API with its pages."""
 
     async def description(request: Request) -> Response:

@@ -20,7 +20,7 @@ from penstock.registry.planning import Plan
 from penstock.registry.service import Done, Service
 
 if TYPE_CHECKING:
-    from penstock.registry.http.app import Api
+    from penstock.registry.http.app import RegistryApi
 
 V1_JSON = "application/vnd.schemaregistry.v1+json"
 JSON_TYPES = (V1_JSON, "application/vnd.schemaregistry+json", "application/json")
@@ -49,7 +49,7 @@ def dump(value: Any) -> bytes:
 class Call:
     """A request: its place in the API, its parameters, its body."""
 
-    api: Api
+    api: RegistryApi
     method: str
     target: str
     segments: tuple[str, ...]

@@ -12,9 +12,9 @@ from typing import Any
 from penstock.registry.client import (
     SCHEMA_NOT_FOUND,
     MissingLibrary,
-    Refused,
     RegisteredSchema,
     RegistryClient,
+    RequestRefused,
 )
 from penstock.registry.formats import InvalidSchema
 from penstock.registry.serdes.framing import Framed, Undecodable, frame, take_apart
@@ -34,7 +34,7 @@ def writer_schema(
             found = client.by_id(framed.schema_id, subject)
         else:
             found = client.by_guid(framed.guid or "")
-    except Refused as error:
+    except RequestRefused as error:
         if error.code != SCHEMA_NOT_FOUND and error.status != 404:
             raise
         what = f"GUID {framed.guid}" if framed.schema_id is None else f"id {framed.schema_id}"

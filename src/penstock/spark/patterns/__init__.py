@@ -3,6 +3,7 @@
     syntax       the text of PATTERN becomes an automaton
     navigation   FIRST, LAST, PREV, aggregates and columns of variables in expressions
     conditions   what is left of a DEFINE becomes Python functions, from a list of what is allowed
+    values       the values of those functions, and what is computed with them
     registers    what FIRST, LAST and aggregates remember of a match under way
     matcher      the automaton over rows: pure, incremental
     clauses      the texts of the clauses become a plan: columns for Spark, a program for the matcher

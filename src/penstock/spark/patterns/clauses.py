@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from penstock.spark.identifiers import quoted
-from penstock.spark.patterns.conditions import Function, Kind, Value, compile_condition
+from penstock.spark.patterns.conditions import compile_condition
 from penstock.spark.patterns.errors import BadPattern, Fragment
 from penstock.spark.patterns.matcher import Program, Skip
 from penstock.spark.patterns.navigation import Leaf, Local, Reader, Reading
 from penstock.spark.patterns.registers import Register
 from penstock.spark.patterns.syntax import Automaton, compile_pattern
+from penstock.spark.patterns.values import Function, Kind, Value
+from penstock.sqltext.identifiers import quoted
 
 MOST_VARIABLES = 60
 """Bits of a number that says which conditions hold for a row."""

@@ -7,23 +7,29 @@ than every other number, and a comparison with null is null.
 
 from __future__ import annotations
 
-import math
-import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from decimal import Context, Decimal
-from typing import Any, Literal, NoReturn
+from decimal import Decimal
+from typing import Any, NoReturn
 
 from penstock.spark.patterns.errors import BadPattern, Fragment
-
-Kind = Literal["int", "decimal", "double", "text", "bool", "time", "date", "interval", "null", "other"]
-"""Of a value: `time` and `interval` are microseconds, `date` is days, each as an int."""
-Function = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
-"""Of the values of a row and of registers."""
+from penstock.spark.patterns.values import (
+    DOUBLE,
+    FUNCTIONS,
+    OF_DECIMALS,
+    OF_DOUBLES,
+    PLAIN,
+    Function,
+    Kind,
+    Value,
+    as_double,
+    constant,
+    like_pattern,
+    negated,
+    strict,
+)
 
 _NUMBERS = ("int", "decimal", "double")
-_EXACT = Context(prec=38)
 _MICROSECONDS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
@@ -53,14 +59,6 @@ _PARTS: dict[str, frozenset[str]] = {
 }
 """sqlglot's nodes that are understood, and which of their parts: with others they mean another thing."""
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    kind: Kind
-    get: Function
-    constant: Any = None
-    """Of a literal."""
 
 
 def compile_condition(text: str, leaves: Mapping[str, Value], fragment: Fragment) -> Function:
@@ -128,21 +126,21 @@ class _Compiler:
 
     def _literal(self, node: Any) -> Value:
         if node.is_string:
-            return _constant("text", str(node.this))
+            return constant("text", str(node.this))
         text = str(node.this)
         if text.isdecimal():
-            return _constant("int", int(text))
+            return constant("int", int(text))
         if re.fullmatch(r"\d*\.?\d*", text):
-            return _constant("decimal", Decimal(text))
+            return constant("decimal", Decimal(text))
         if re.fullmatch(r"\d*\.?\d*[eE][+-]?\d+", text):
-            return _constant("double", float(text))
+            return constant("double", float(text))
         self._refuse(node)
 
     def _boolean(self, node: Any) -> Value:
-        return _constant("bool", bool(node.this))
+        return constant("bool", bool(node.this))
 
     def _null(self, node: Any) -> Value:
-        return _constant("null", None)
+        return constant("null", None)
 
     def _paren(self, node: Any) -> Value:
         return self.value(node.this)
@@ -152,7 +150,7 @@ class _Compiler:
         amount = str(getattr(node.this, "this", ""))
         if unit not in _MICROSECONDS or not re.fullmatch(r"-?\d{1,12}", amount):
             self._refuse(node, f"`{self._shown(node)}`: an interval is one number and a unit up to WEEK")
-        return _constant("interval", int(amount) * _MICROSECONDS[unit])
+        return constant("interval", int(amount) * _MICROSECONDS[unit])
 
     # -- logic
 
@@ -181,7 +179,7 @@ class _Compiler:
         return Value("bool", either)
 
     def _not(self, node: Any) -> Value:
-        return _negated(Value("bool", self._bool(node.this)))
+        return negated(Value("bool", self._bool(node.this)))
 
     def _bool(self, node: Any) -> Function:
         found = self.value(node)
@@ -205,7 +203,7 @@ class _Compiler:
         if one.kind == "other" or (one.kind == "bool" and name not in ("EQ", "NEQ", "NullSafeEQ")):
             self._refuse(node, f"`{self._shown(node)}`: such values cannot be compared over several rows")
         first, second = one.get, other.get
-        test = (_DOUBLE if double else _PLAIN)[_COMPARISONS[name]]
+        test = (DOUBLE if double else PLAIN)[_COMPARISONS[name]]
         if name == "NullSafeEQ":
 
             def same(values: Any, held: Any) -> bool:
@@ -229,7 +227,7 @@ class _Compiler:
             return one, other, False
         if one.kind in _NUMBERS and other.kind in _NUMBERS:
             if "double" in (one.kind, other.kind):
-                return _as_double(one), _as_double(other), True
+                return as_double(one), as_double(other), True
             return one, other, False
         if one.kind != other.kind:
             words = {"int": "a number", "decimal": "a number", "double": "a number", "bool": "a boolean",
@@ -273,13 +271,13 @@ class _Compiler:
         tested, pattern = self.value(node.this), self.value(node.expression)
         if tested.kind != "text" or not isinstance(pattern.constant, str):
             self._refuse(node, f"`{self._shown(node)}`: LIKE takes a text and a pattern in quotes")
-        match, get = _like(pattern.constant), tested.get
+        match, get = like_pattern(pattern.constant), tested.get
 
         def like(values: Any, held: Any) -> bool | None:
             text = get(values, held)
             return None if text is None else match(text) is not None
 
-        return _negated(Value("bool", like)) if node.args.get("negate") else Value("bool", like)
+        return negated(Value("bool", like)) if node.args.get("negate") else Value("bool", like)
 
     # -- numbers and times
 
@@ -296,15 +294,15 @@ class _Compiler:
             }.get((name, one.kind, other.kind))
             if kind is None:
                 self._refuse(node)
-            return _strict(kind, _FUNCTIONS[name], one, other)  # type: ignore[arg-type]
+            return strict(kind, FUNCTIONS[name], one, other)  # type: ignore[arg-type]
         if not all(each.kind in (*_NUMBERS, "null") for each in (one, other)):
             self._refuse(node)
         one, other, double = self._alike(one, other, node)
         if double:
-            return _strict("double", _OF_DOUBLES.get(name, _FUNCTIONS[name]), one, other)
+            return strict("double", OF_DOUBLES.get(name, FUNCTIONS[name]), one, other)
         if "decimal" in (one.kind, other.kind):
-            return _strict("decimal", _OF_DECIMALS[name], one, other)
-        return _strict("double" if name == "Div" else "int", _FUNCTIONS[name], one, other)
+            return strict("decimal", OF_DECIMALS[name], one, other)
+        return strict("double" if name == "Div" else "int", FUNCTIONS[name], one, other)
 
     def _neg(self, node: Any) -> Value:
         found = self.value(node.this)
@@ -335,7 +333,7 @@ class _Compiler:
     def _same_kind(self, found: list[Value], node: Any) -> tuple[Kind, list[Function]]:
         kinds = {each.kind for each in found} - {"null"}
         if kinds <= set(_NUMBERS) and "double" in kinds:
-            return "double", [_as_double(each).get for each in found]
+            return "double", [as_double(each).get for each in found]
         if kinds == {"int", "decimal"}:
             return "decimal", [each.get for each in found]
         if len(kinds) > 1:
@@ -388,7 +386,7 @@ class _Compiler:
             whole = self.value(subject)
             tests = [self._comparison("EQ", whole, self.value(each), node).get for each, _ in branches]
         results = [self.value(result) for _, result in branches]
-        results.append(_constant("null", None) if default is None else self.value(default))
+        results.append(constant("null", None) if default is None else self.value(default))
         kind, gets = self._same_kind(results, node)
         pairs = list(zip(tests, gets, strict=False))
 
@@ -399,115 +397,3 @@ class _Compiler:
             return gets[-1](values, held)
 
         return Value(kind, chosen)
-
-
-def _constant(kind: Kind, value: Any) -> Value:
-    return Value(kind, lambda values, held: value, value)
-
-
-def _negated(found: Value) -> Value:
-    get = found.get
-
-    def negated(values: Any, held: Any) -> bool | None:
-        value = get(values, held)
-        return None if value is None else not value
-
-    return Value("bool", negated)
-
-
-def _as_double(found: Value) -> Value:
-    if found.kind == "double":
-        return found
-    if found.constant is not None:
-        return _constant("double", float(found.constant))
-    get = found.get
-
-    def double(values: Any, held: Any) -> float | None:
-        value = get(values, held)
-        return None if value is None else float(value)
-
-    return Value("double", double)
-
-
-def _strict(kind: Kind, function: Callable[[Any, Any], Any], one: Value, other: Value) -> Value:
-    """Null if one of both is."""
-    first, second = one.get, other.get
-
-    def applied(values: Any, held: Any) -> Any:
-        a = first(values, held)
-        if a is None:
-            return None
-        b = second(values, held)
-        return None if b is None else function(a, b)
-
-    return Value(kind, applied)
-
-
-def _divided(a: Any, b: Any) -> Any:
-    return a / b if b else None
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    """With the sign of the dividend, as in SQL."""
-    return None if not b else abs(a) % abs(b) * (1 if a >= 0 else -1)
-
-
-_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "Div": _divided,
-    "Mod": _remainder,
-}
-_OF_DOUBLES: dict[str, Callable[[Any, Any], Any]] = {
-    "Mod": lambda a, b: math.fmod(a, b) if b and math.isfinite(a) else None if not b else math.nan,
-}
-_OF_DECIMALS: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": _EXACT.add,
-    "Sub": _EXACT.subtract,
-    "Mul": _EXACT.multiply,
-    "Div": lambda a, b: _EXACT.divide(a, b) if b else None,
-    "Mod": lambda a, b: _EXACT.remainder(a, b) if b else None,
-}
-_PLAIN: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "<=>": operator.eq,
-    "<>": operator.ne,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-}
-
-
-def _equal(a: float, b: float) -> bool:
-    return a == b or (a != a and b != b)
-
-
-def _more(a: float, b: float) -> bool:
-    return a > b or (a != a and b == b)
-
-
-_DOUBLE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": _equal,
-    "<=>": _equal,
-    "<>": lambda a, b: not _equal(a, b),
-    ">": _more,
-    ">=": lambda a, b: not _more(b, a),
-    "<": lambda a, b: _more(b, a),
-    "<=": lambda a, b: not _more(a, b),
-}
-
-
-def _like(pattern: str) -> Callable[[str], Any]:
-    """`%` is any text, `_` any character, and a backslash takes that from what follows it."""
-    made, at = [], 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "\\" and at + 1 < len(pattern):
-            at += 1
-            made.append(re.escape(pattern[at]))
-        else:
-            made.append({"%": ".*", "_": "."}.get(char, re.escape(char)))
-        at += 1
-    return re.compile("".join(made), re.DOTALL).fullmatch

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.identifiers import quoted
 from penstock.spark.patterns.clauses import Clauses, Draft
-from penstock.spark.patterns.conditions import Kind
 from penstock.spark.patterns.errors import BadPattern, Fragment
 from penstock.spark.patterns.operator import BUCKETS, Packing, Patterns, Whole
 from penstock.spark.patterns.registers import Register
 from penstock.spark.patterns.rows import BUCKET, HOLDS, PACKED, TIME
+from penstock.spark.patterns.values import Kind
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

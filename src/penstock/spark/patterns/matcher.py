@@ -187,7 +187,7 @@ class Matcher:
         return labels
 
 
-class Partition:
+class PatternPartition:
     """The rows of one key: an attempt under way at the first row that is kept."""
 
     __slots__ = ("_accepted", "_fed", "_hint", "_matcher", "_rows", "_threads", "_trace", "number")

@@ -8,13 +8,15 @@ by Spark, too, and what is left of DEFINE by `conditions`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock.spark.patterns.errors import BadPattern, Fragment
 from penstock.spark.patterns.registers import Kind
+
+if TYPE_CHECKING:
+    from penstock.sqltext.tokens import Token
 
 LEAF = "__leaf_"
 _AGGREGATES = {"COUNT": "count", "SUM": "sum", "MIN": "min", "MAX": "max", "AVG": "avg"}
@@ -53,19 +55,6 @@ class Leaf:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
-    kind: str
-    """word, quoted, string, number or symbol"""
-    text: str
-    start: int
-    end: int
-
-    @property
-    def upper(self) -> str:
-        return self.text.upper() if self.kind == "word" else ""
-
-
 @dataclass(slots=True)
 class Reading:
     """An expression, read: its leaves by the names that stand for them, and the text with these names."""
@@ -77,21 +66,14 @@ class Reading:
     """If it is about the row alone that a DEFINE is for."""
 
 
-def words_of(fragment: Fragment) -> list[Word]:
-    """The words of an expression, as sqlglot cuts Spark's SQL."""
-    from sqlglot import TokenType, tokenize
-    from sqlglot.errors import SqlglotError
+def _tokens_of(fragment: Fragment) -> list[Token]:
+    # Not for the workers, which only unpickle what was read here.
+    from penstock.sqltext.tokens import NeverEnds, tokenize
 
     try:
-        tokens = tokenize(fragment.text, read="spark")
-    except SqlglotError as error:
-        raise BadPattern(f"this cannot be parsed: {error}", fragment) from error
-    kinds = {TokenType.STRING: "string", TokenType.NUMBER: "number", TokenType.IDENTIFIER: "quoted"}
-    words = []
-    for each in tokens:
-        kind = kinds.get(each.token_type) or ("word" if re.match(r"\w", each.text) else "symbol")
-        words.append(Word(kind, each.text, each.start, each.end + 1))
-    return words
+        return tokenize(fragment.text)
+    except NeverEnds as error:
+        raise BadPattern(error.message, fragment, error.offset) from None
 
 
 class Reader:
@@ -126,7 +108,7 @@ class _Expression:
         current: str | None,
     ) -> None:
         self._fragment = fragment
-        self._words = words_of(fragment)
+        self._words = _tokens_of(fragment)
         self._variables = variables
         self._columns = columns
         self._name = name

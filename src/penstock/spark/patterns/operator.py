@@ -20,7 +20,7 @@ from penstock.spark.patterns.rows import (
     FORMAT,
     PACKED,
     TIME,
-    Engine,
+    PatternEngine,
     pack,
     packed,
     states_of_bytes,
@@ -72,7 +72,7 @@ class Whole:
     def __call__(self, table: pa.Table) -> pa.Table:
         import pyarrow as pa
 
-        engine = Engine(Plan.from_json(self._plan), self._keys, self._orders)
+        engine = PatternEngine(Plan.from_json(self._plan), self._keys, self._orders)
         found = list(engine.run({}, table, 0, finished=True))
         schema = arrow_schema(self._output)
         columns = list(zip(*found, strict=True)) or [()] * len(schema)
@@ -108,7 +108,7 @@ class Patterns(StatefulProcessor):
         self._head = handle.getValueState("head", _HEAD)
         self._waiting = handle.getMapState("waiting", "run bigint", "rows binary")
         self._matching = handle.getValueState("matching", "partitions binary")
-        self._engine = Engine(Plan.from_json(self._plan), self._keys, self._orders)
+        self._engine = PatternEngine(Plan.from_json(self._plan), self._keys, self._orders)
         self._arrow = arrow_schema(self._schema)
 
     def _read_head(self) -> tuple[int, int, int, int, list[tuple[int, int]]]:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.patterns.clauses import Plan
-from penstock.spark.patterns.matcher import Match, Matcher, Partition
+from penstock.spark.patterns.matcher import Match, Matcher, PatternPartition
 from penstock.spark.patterns.registers import Register
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ States = dict[Any, tuple[tuple[Any, ...], tuple[Any, ...]]]
 Output = tuple[Any, ...]
 
 
-class Engine:
+class PatternEngine:
     """The matcher for the partitions of a bucket."""
 
     def __init__(self, plan: Plan, keys: int, orders: int) -> None:
@@ -53,7 +53,7 @@ class Engine:
         self, states: States, table: pa.Table | None, passed: int, *, finished: bool = False
     ) -> Iterator[Output]:
         """Takes rows into the partitions; all rows up to `passed` have come then. Changes `states`."""
-        open_: dict[Any, Partition] = {}
+        open_: dict[Any, PatternPartition] = {}
         if table is not None and table.num_rows:
             yield from self._take(states, open_, table)
         for key in list(states) if finished or self._plan.within is not None else ():
@@ -63,7 +63,7 @@ class Engine:
                 (_, rows, *_), _ = states[key]
                 if not rows or not (finished or rows[0][0] + self._plan.within <= passed):
                     continue
-                partition = open_[key] = Partition(self._matcher, states[key][0])
+                partition = open_[key] = PatternPartition(self._matcher, states[key][0])
             found = partition.finish() if finished else partition.passed(passed)
             for match in found:
                 yield from self._output(key, match)
@@ -81,7 +81,7 @@ class Engine:
             return None
         return min((rows[0][0] + within for (_, rows, *_), _ in states.values() if rows), default=None)
 
-    def _take(self, states: States, open_: dict[Any, Partition], table: pa.Table) -> Iterator[Output]:
+    def _take(self, states: States, open_: dict[Any, PatternPartition], table: pa.Table) -> Iterator[Output]:
         table = table.sort_by(self._order)
         lists = [table.column(name).to_pylist() for name in self._keys]
         keys = lists[0] if len(lists) == 1 else list(zip(*lists, strict=True)) or [()] * table.num_rows
@@ -94,7 +94,7 @@ class Engine:
             partition = open_.get(key)
             if partition is None:
                 saved = states.get(key)
-                partition = open_[key] = Partition(matcher, saved[0] if saved is not None else None)
+                partition = open_[key] = PatternPartition(matcher, saved[0] if saved is not None else None)
                 if saved is None:
                     states[key] = (_NEW, ())
             if extended:

@@ -58,7 +58,7 @@ class Layout:
     fixed_topic: str | None = None
 
 
-class Identity(NamedTuple):
+class RowsIdentity(NamedTuple):
     """Of rows: numbers that can be added."""
 
     by_key: int
@@ -82,7 +82,7 @@ class Rows:
     """No record takes more bytes than this."""
     key_bytes: int
 
-    def identity(self) -> Identity:
+    def identity(self) -> RowsIdentity:
         """Tells these rows from others, in whatever order they come."""
         seed = crc32(f"{self.topic}/{self.partition}".encode())
         values = keys = _hashes(self.values, seed)
@@ -97,7 +97,7 @@ class Rows:
         if self.timestamps is not None:
             moments = (0 if each is None else 2 * each + 2 for each in self.timestamps)
             whole *= np.fromiter(moments, np.int64, len(values)).view(np.uint64) + 1
-        return Identity(int(keys.sum()), int(whole.sum()) * (seed | 1) & _64_BITS)
+        return RowsIdentity(int(keys.sum()), int(whole.sum()) * (seed | 1) & _64_BITS)
 
 
 _NULL = 1 << 32

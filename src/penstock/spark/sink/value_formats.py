@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.registry.client import (
     MissingLibrary,
-    Refused,
     RegisteredSchema,
     RegistryClient,
+    RequestRefused,
     schema_body,
 )
 from penstock.registry.formats import InvalidSchema, ResolvedReference
@@ -193,7 +193,7 @@ def _schema(
     if version:
         try:
             found = client.version(subject, version)
-        except Refused as error:
+        except RequestRefused as error:
             raise SchemaRefused(
                 f"{part}.schema.version={version}: the registry at {client.url} does not give that schema of"
                 f" {subject}: {error.message}"
@@ -214,7 +214,7 @@ def _schema(
 def _register(client: RegistryClient, subject: str, text: str, schema_type: str) -> int:
     try:
         return client.register(subject, schema_body(text, schema_type))
-    except Refused as error:
+    except RequestRefused as error:
         if error.status == _INCOMPATIBLE:
             raise SchemaRefused(
                 f"the registry at {client.url} refuses the schema of these rows, because it is not compatible"

@@ -55,7 +55,7 @@ from penstock.spark.sink.finish_batch import (
     transactional_id,
     written_by_others,
 )
-from penstock.spark.sink.producer import Identity, Layout, ProducerSettings, Rows, TaskProducer, split
+from penstock.spark.sink.producer import Layout, ProducerSettings, Rows, RowsIdentity, TaskProducer, split
 from penstock.spark.sink.value_formats import Encoding, encoded, encodings
 from penstock.spark.source.options import SOURCE_OPTIONS, refuse_slip, resolved
 
@@ -362,7 +362,7 @@ class _Task:
         self._reader = marks.marks_reader(options.kafka, options.marks_topic)
         self._rows = 0
         self._key_bytes = 0
-        self._identity = Identity(0, 0)
+        self._identity = RowsIdentity(0, 0)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> State:
         filled = (batch for batch in batches if batch.num_rows)
@@ -464,7 +464,7 @@ class _Task:
         self._rows += len(rows.values)
         self._key_bytes += rows.key_bytes
         more = rows.identity()
-        self._identity = Identity(
+        self._identity = RowsIdentity(
             self._identity.by_key + more.by_key, self._identity.whole + more.whole & 0xFFFFFFFFFFFFFFFF
         )
 

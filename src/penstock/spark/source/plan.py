@@ -27,7 +27,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Restart:
+class PartitionRestart:
     """A partition whose records are not those that the query has been reading."""
 
     reason: str
@@ -85,7 +85,7 @@ def restarts(
     earliest: Mapping[TopicPartition, int],
     remade: Set[str],
     unchanged: Set[str],
-) -> dict[TopicPartition, Restart]:
+) -> dict[TopicPartition, PartitionRestart]:
     """Partitions that cannot be read on from `start`.
 
     `remade` are topics that have another id than before: all their records are new. `unchanged` are topics
@@ -93,21 +93,21 @@ def restarts(
     election), and what comes after it is new. An end before `start` in any other topic is taken for a topic
     that was deleted and created again while the query was not running, as nearly all are.
     """
-    found: dict[TopicPartition, Restart] = {}
+    found: dict[TopicPartition, PartitionRestart] = {}
     for place in sorted(start.keys() & latest.keys()):
         topic, partition = place
         if topic in remade:
             reason = f"topic {topic} was deleted and created again"
-            found[place] = Restart(reason, earliest.get(place, 0))
+            found[place] = PartitionRestart(reason, earliest.get(place, 0))
         elif latest[place] < start[place]:
             reason = f"{topic}-{partition} ends at {latest[place]}, before offset {start[place]} of the query"
             if topic in unchanged:
-                found[place] = Restart(
+                found[place] = PartitionRestart(
                     f"{reason}: its brokers have lost records, or the offset was never there", latest[place]
                 )
             else:
                 reason += ": the topic was deleted and created again, or the offset never existed"
-                found[place] = Restart(reason, earliest.get(place, 0))
+                found[place] = PartitionRestart(reason, earliest.get(place, 0))
     return found
 
 

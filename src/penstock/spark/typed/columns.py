@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.registry.client import (
     MissingLibrary,
-    Refused,
     RegisteredSchema,
     RegistryClient,
+    RequestRefused,
     parse_schema,
 )
 from penstock.registry.formats import InvalidSchema, ResolvedReference
 from penstock.registry.serdes import writer_schema
 from penstock.registry.serdes.framing import HEADERS, Framed, Undecodable, take_apart
 from penstock.spark.errors import BadOption, DecodeFailed, NotTyped
-from penstock.spark.identifiers import quoted
 from penstock.spark.typed.options import JSON_TEXT, Errors, PartOptions, TypedOptions
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,7 @@ def _resolve(client: RegistryClient, part: PartOptions) -> TypedPart:
         return TypedPart(part, part.schema, ())
     try:
         found = client.version(part.subject, part.version)
-    except Refused as error:
+    except RequestRefused as error:
         if error.status != 404:
             raise
         raise BadOption(

@@ -23,7 +23,7 @@ from penstock.client import (
     Cluster,
 )
 from penstock.errors import ApiError
-from penstock.registry.client import Refused, RegisteredSchema, RegistryClient, schema_body
+from penstock.registry.client import RegisteredSchema, RegistryClient, RequestRefused, schema_body
 from penstock.registry.errors import RegistryError
 from penstock.sql.catalog.target_topic import Retention
 from penstock.sql.errors import Clash, SqlError, Unavailable
@@ -195,7 +195,7 @@ class ClusterAdmin:
                 self._registry = RegistryClient(settings)
             try:
                 yield self._registry
-            except Refused as error:
+            except RequestRefused as error:
                 raise Clash(f"the registry refuses it: {error}") from error
             except RegistryError as error:
                 raise Unavailable(str(error)) from error
@@ -217,7 +217,7 @@ class ClusterAdmin:
         with self._ask_registry() as registry:
             try:
                 return registry.version(subject, version)
-            except Refused as error:
+            except RequestRefused as error:
                 if error.status == 404:
                     return None
                 raise
@@ -232,7 +232,7 @@ class ClusterAdmin:
             body = schema_body(text, schema_type)
             try:
                 registry.register(subject, body)
-            except Refused as error:
+            except RequestRefused as error:
                 if error.status == 409:
                     why = registry.compatibility(subject, body) or [error.message]
                     raise Clash(f"{subject} does not allow this schema: {'; '.join(why)}") from error
@@ -243,7 +243,7 @@ class ClusterAdmin:
         with self._ask_registry() as registry:
             try:
                 registry.request("DELETE", "subjects", subject)
-            except Refused as error:
+            except RequestRefused as error:
                 if error.status == 404:
                     return False
                 raise

@@ -13,7 +13,6 @@ from penstock.sql.catalog.catalog import Kind, Relation
 from penstock.sql.catalog.cluster_admin import KEY, VALUE, ClusterAdmin
 from penstock.sql.catalog.naming import registered_columns
 from penstock.sql.catalog.relations import FORMATS, KEY_FORMATS, REGISTRY_FORMATS, SCHEMA_TYPES
-from penstock.sql.catalog.spark_types import from_words, words
 from penstock.sql.catalog.target_topic import topic_config
 from penstock.sql.errors import BadSyntax, Clash, Place, Unknown, did_you_mean
 from penstock.sql.language.durations import duration
@@ -21,6 +20,7 @@ from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.lexer.keywords import OPTIONS
 from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.statements import Column, CreateRelation
+from penstock.sqltext.spark_types import from_words, words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,9 +10,9 @@ from penstock.registry.client import RegisteredSchema
 from penstock.sql.catalog.catalog import Catalog, Relation
 from penstock.sql.catalog.cluster_admin import KEY, VALUE, ClusterAdmin
 from penstock.sql.catalog.relations import SCHEMA_TYPES
-from penstock.sql.catalog.spark_types import words
 from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
 from penstock.sql.language.statements import Column
+from penstock.sqltext.spark_types import words
 
 
 class Names:

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Relation
 from penstock.sql.catalog.cluster_admin import KEY, VALUE
-from penstock.sql.catalog.spark_types import words
 from penstock.sql.errors import Clash
 from penstock.sql.language.properties import OF_THE_SOURCE
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
+from penstock.sqltext.spark_types import words
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -256,6 +256,19 @@ def _files(session: SparkSession, relation: Relation) -> DataFrame:
             return session.createDataFrame([], ddl)
         rows = delta.read(session, relation.path)
     return rows.select(*(F.col(quoted(each.name)) for each in relation.columns))
+
+
+def file_versions(sources: Mapping[str, Relation]) -> tuple[int, ...]:
+    """Of the tables in files among these relations: others mean that one has changed."""
+    return tuple(_version(each.path, each) for each in sources.values() if each.path is not None)
+
+
+def _version(path: str, relation: Relation) -> int:
+    from deltalake import DeltaTable
+
+    if relation.options.get("storage", "delta") != "delta" or not DeltaTable.is_deltatable(path):
+        return -1
+    return DeltaTable(path).version()
 
 
 # Writing

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.plans.fingerprint import FlowPrint, plan_hash
@@ -29,33 +29,21 @@ from penstock.sql.catalog.declare import (
     target_format,
 )
 from penstock.sql.catalog.naming import Names
-from penstock.sql.catalog.relations import REGISTRY_FORMATS
-from penstock.sql.catalog.spark_types import fits, from_words, words
+from penstock.sql.catalog.relations import REGISTRY_FORMATS, file_versions
 from penstock.sql.catalog.target_topic import ignored, kept_for_ever, output_retention
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.planning import TIME, Shape, key_columns, shape
-from penstock.sql.continuous.preparing import Prepared, new_session, prepare, spark_errors
+from penstock.sql.continuous.preparing import Analysed, Prepared, new_session, prepare, spark_errors
 from penstock.sql.continuous.running import query_of, shape_of
 from penstock.sql.continuous.writing import named
 from penstock.sql.errors import Clash, Exists, Place, SqlError, did_you_mean
 from penstock.sql.language.properties import RESET
 from penstock.sql.language.statements import Column, CreateRelation, InsertQuery, Query, Source
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.spark_types import fits, from_words, words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-@dataclass(frozen=True)
-class Analysed:
-    """A query that Spark has accepted."""
-
-    query: Query
-    sources: Mapping[str, Relation]
-    shape: Shape
-    prepared: Prepared
-    rows: DataFrame
-    columns: tuple[str, ...]
 
 
 class Maker:
@@ -76,7 +64,9 @@ class Maker:
         catalog: Catalog,
         properties: Mapping[str, str],
         kind: Any,
+        query_id: str,
     ) -> Analysed:
+        """With all that the running query will have, so that it can be started as it is."""
         sources = self.sources(query, catalog)
         how = shape(query, sources, kind)
         for name in how.streams:
@@ -90,6 +80,9 @@ class Maker:
             any_setting=self.settings.python_functions,
         )
         functions = python_functions.mentioned(_text(query), catalog.functions)
+        topics = [each.topic for name in how.streams if (each := sources[name]).topic is not None]
+        starting = self._admin.starting(topics, properties.get(RESET, "earliest"))
+        versions = file_versions(sources)
         prepared = prepare(
             session,
             query,
@@ -99,7 +92,8 @@ class Maker:
             known=catalog.function_names(),
             shape=None if how.mode == "refresh" else how,
             properties=properties,
-            starting={},
+            starting=starting,
+            reader=query_id,
         )
         rows, columns = named(prepared, query)
         if not columns:
@@ -109,7 +103,7 @@ class Maker:
                 raise Clash(f"The column `{name}` has no type. Use CAST(NULL AS type).")
         if how.mode != "refresh":
             check_streaming(query, rows, how, prepared, sources)
-        return Analysed(query, sources, how, prepared, rows, tuple(columns))
+        return Analysed(query, sources, how, prepared, rows, tuple(columns), functions, starting, versions)
 
     # CREATE … AS
 
@@ -133,7 +127,7 @@ class Maker:
         if topic is not None:
             check_topic_name(topic, options.place("topic") or place)
             check_target(topic, options.place("topic") or place)
-        found = self.analyse(statement.query, catalog, properties, statement.kind)
+        found = self.analyse(statement.query, catalog, properties, statement.kind, query_id)
         keys: tuple[str, ...] = ()
         if statement.kind == "table":
             keys = key_columns(statement.query, found.sources, list(found.columns))
@@ -167,7 +161,7 @@ class Maker:
                 options.place("retention") or place,
             )
         kind = "csas" if statement.kind == "stream" else "ctas"
-        return found, self._definition(query_id, kind, str(text), target, found, catalog, properties), options
+        return found, self._definition(query_id, kind, str(text), target, found, properties), options
 
     def path(self, query_id: str) -> str:
         """The default path of a table in files."""
@@ -236,12 +230,12 @@ class Maker:
                 f"`{target.name}` is written by query {target.made_by}. Other writes are not allowed.",
                 place,
             )
-        found = self.analyse(statement.query, catalog, properties, None)
+        found = self.analyse(statement.query, catalog, properties, None, query_id)
         if target.topic in {each.topic for each in found.sources.values()}:
             raise Clash(f"it reads the topic `{target.topic}`, and would write to it", place)
         self._check_fits(found, target, statement)
         text = str(statement.text[statement.span[0] : statement.span[1]])
-        return found, self._definition(query_id, "insert", text, target, found, catalog, properties)
+        return found, self._definition(query_id, "insert", text, target, found, properties)
 
     def _check_fits(self, found: Analysed, target: Relation, statement: InsertQuery) -> None:
         for at, name in enumerate(found.columns):
@@ -272,24 +266,19 @@ class Maker:
         text: str,
         target: Relation,
         found: Analysed,
-        catalog: Catalog,
         properties: Mapping[str, str],
     ) -> QueryDef:
-        functions = python_functions.mentioned(_text(found.query), catalog.functions)
-        topics = [
-            each.topic for name in found.shape.streams if (each := found.sources[name]).topic is not None
-        ]
         definition = QueryDef(
             id=query_id,
             kind=kind,
             statement=text,
             target=target,
             sources=found.sources,
-            functions=functions,
+            functions=found.functions,
             mode=found.shape.mode,
             uid=uuid.uuid4().hex[:12],
             properties={name: value for name, value in properties.items() if name != RESET},
-            starting=self._admin.starting(topics, properties.get(RESET, "earliest")),
+            starting=found.starting,
             shuffle_partitions=self.shuffle_partitions,
         )
         found_print = fingerprint(definition, found.prepared, found.rows)
@@ -382,6 +371,10 @@ def check_streaming(
         )
 
 
+_NOT_OF_THE_QUERY: Mapping[str, str | None] = {"startingOffsets": "earliest", "dead.letter.query": None}
+"""Options of sources that say who reads and from where on, with the values that prints have had for them."""
+
+
 def fingerprint(definition: QueryDef, prepared: Prepared, rows: DataFrame) -> FlowPrint:
     """What decides whether another version of the query can continue from its checkpoint."""
     target = definition.target
@@ -389,7 +382,11 @@ def fingerprint(definition: QueryDef, prepared: Prepared, rows: DataFrame) -> Fl
     files = sorted((each.name, each.path, each.columns) for each in definition.sources.values() if each.path)
     code = "".join(each.body for each in definition.functions)
     read = read_query(
-        prepared.session, rows, opaque=lambda: f"{files} {code}", more={"output mode": definition.mode}
+        prepared.session,
+        rows,
+        opaque=lambda: f"{files} {code}",
+        more={"output mode": definition.mode},
+        options=_NOT_OF_THE_QUERY,
     )
     plan, state = read.plan, read.state
     kinds = {"refresh": FlowKind.MATERIALIZED_VIEW}

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.plans import python_code
 from penstock.pipelines.plans.python_modules import Opaque
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Function
 from penstock.sql.continuous.sender_code import check_functions
 from penstock.sql.errors import BadSyntax, Clash, Place, SqlError
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Relation
 from penstock.sql.catalog.declare import check_target
 from penstock.sql.catalog.relations import key_text, sink_options, value_column, value_names
-from penstock.sql.catalog.spark_types import from_words
 from penstock.sql.continuous.preparing import new_session
 from penstock.sql.continuous.values import computed
 from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
 from penstock.sql.language.statements import Column, InsertValues
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
+from penstock.sqltext.spark_types import from_words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark.identifiers import quoted
 from penstock.spark.patterns.clauses import Clauses
 from penstock.spark.patterns.errors import BadPattern, Fragment
 from penstock.spark.patterns.frames import find_matches
@@ -12,6 +11,7 @@ from penstock.sql.catalog.catalog import Relation
 from penstock.sql.errors import Clash, Place, Unknown, did_you_mean
 from penstock.sql.language.spark_text import TIME_COLUMN, pattern_view
 from penstock.sql.language.statements import Pattern, Query, Span
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

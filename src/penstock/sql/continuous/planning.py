@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Kind, Mode, Relation
 from penstock.sql.errors import Clash, Place
 from penstock.sql.language.durations import length
 from penstock.sql.language.expressions import without_alias
 from penstock.sql.language.statements import Pattern, Query, Span
+from penstock.sqltext.identifiers import quoted
 
 KEY_PREFIX = "__penstock_key_"
 KEEP = "__penstock_keep"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Function, Relation
 from penstock.sql.catalog.relations import OWN_COLUMNS, frame
 from penstock.sql.continuous import functions as python_functions
@@ -20,6 +19,7 @@ from penstock.sql.language.properties import OF_SPARK, check_settings
 from penstock.sql.language.spark_text import pattern_view, to_spark
 from penstock.sql.language.statements import Query
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +42,23 @@ class Prepared:
         return tuple(self.rows.columns[at] for at in self.places)
 
 
+@dataclass(frozen=True)
+class Analysed:
+    """A continuous query that Spark has analysed: it can be checked, and then started once."""
+
+    query: Query
+    sources: Mapping[str, Relation]
+    shape: Shape
+    prepared: Prepared
+    rows: DataFrame
+    """What the query is about, and what was added (`writing.named`)."""
+    columns: tuple[str, ...]
+    functions: tuple[Function, ...]
+    starting: Mapping[str, str]
+    versions: Sequence[int]
+    """Of the tables in files that it reads, from before it was analysed."""
+
+
 def new_session(
     spark: SparkSession,
     properties: Mapping[str, str],
@@ -60,9 +77,7 @@ def new_session(
             properties, f"this server takes it only if it is started with `penstock sql serve {OPTION}`"
         )
     session = spark.newSession()
-    # Spark looks data sources up in the thread's session, and a thread of ours may have none yet.
-    jvm: Any = session._jvm
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+    activate(session)
     chosen = {
         "spark.sql.session.timeZone": "UTC",
         # Values that cannot be cast become null: one bad record must not stop a continuous query.
@@ -97,6 +112,12 @@ def new_session(
     return session
 
 
+def activate(session: SparkSession) -> None:
+    """Spark looks data sources up in the thread's session, and a thread of ours may have none yet."""
+    jvm: Any = session._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+
+
 def prepare(
     session: SparkSession,
     query: Query,
@@ -127,7 +148,7 @@ def prepare(
             settings,
             streaming=streaming,
             properties=properties,
-            starting=starting.get(relation.topic or "", "earliest"),
+            starting=starting.get(relation.topic or "", "earliest") if streaming else "earliest",
             headers=headers and relation.topic is not None,
             watermark=shape.watermarks.get(name) if shape is not None else None,
             reader=reader,

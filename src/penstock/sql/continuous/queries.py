@@ -13,9 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from penstock.pipelines.failures import cause
-from penstock.pipelines.plans.changes import Backoff
+from penstock.pipelines.failures import cause, reason
+from penstock.restarts import Backoff, Restarts
 from penstock.sql.catalog.catalog import QueryDef
+from penstock.sql.continuous.preparing import Analysed
 from penstock.sql.continuous.running import Running, TablesChanged
 
 log = logging.getLogger(__name__)
@@ -43,26 +44,25 @@ class Status:
 
 
 class _Entry:
-    """A query that should run. Its fields are changed under the lock of `Queries`."""
+    """A query that should run. Its fields are changed under the lock of the supervisor."""
 
-    def __init__(self, definition: QueryDef) -> None:
+    def __init__(self, definition: QueryDef, found: Analysed | None, life: Restarts) -> None:
         self.definition = definition
+        self.found = found
+        """For its first start only: what Spark has analysed reads tables as they were then."""
         self.running: Running | None = None
         self.starting = False
         self.unwanted = False
         self.settle = True
-        self.failures = 0
-        self.error: str | None = None
-        self.again_at = 0.0
-        self.started_at = 0.0
+        self.life = life
         self.settled = threading.Event()
         """It runs, or has failed for the first time."""
 
 
-class Queries:
+class QuerySupervisor:
     def __init__(
         self,
-        launch: Callable[[QueryDef], Running],
+        launch: Callable[[QueryDef, Analysed | None], Running],
         *,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -78,12 +78,14 @@ class Queries:
         self._watcher = threading.Thread(target=self._watch, name="sql-queries", daemon=True)
         self._watcher.start()
 
-    def start(self, definition: QueryDef, *, wait: float = 0.0) -> None:
-        """Run it from now on. With `wait`, return when it runs, has failed, or the timeout is over."""
+    def start(self, definition: QueryDef, found: Analysed | None = None, *, wait: float = 0.0) -> None:
+        """Run it from now on, for the first time as it was just analysed. With `wait`, return when it runs,
+        has failed, or the timeout is over.
+        """
         with self._lock:
             if definition.id in self._entries or self._closing:
                 return
-            entry = self._entries[definition.id] = _Entry(definition)
+            entry = self._entries[definition.id] = _Entry(definition, found, Restarts(self._backoff))
         self._wake.set()
         if wait:
             entry.settled.wait(wait)
@@ -122,8 +124,9 @@ class Queries:
             if entry is None:
                 return Status("PAUSED" if definition.state == "PAUSED" else "STOPPED")
             if entry.running is not None:
-                return Status("RUNNING", entry.error, entry.failures)
-            return Status("FAILED" if entry.error is not None else "STARTING", entry.error, entry.failures)
+                return Status("RUNNING", entry.life.error, entry.life.failures)
+            state = "FAILED" if entry.life.error is not None else "STARTING"
+            return Status(state, entry.life.error, entry.life.failures)
 
     def ids(self) -> list[str]:
         with self._lock:
@@ -148,12 +151,13 @@ class Queries:
             if entry.starting:
                 continue
             if entry.running is None:
-                if now >= entry.again_at and self._claim(entry):
+                if now >= entry.life.due and self._claim(entry):
                     self._workers.submit(self._begin, entry)
             elif not entry.running.active():
                 self._failed(entry, entry.running.error())
-            elif entry.failures and now - entry.started_at > self._backoff.healthy_after:
-                entry.failures, entry.error = 0, None
+            else:
+                with self._lock:
+                    entry.life.works(now)
 
     def _claim(self, entry: _Entry) -> bool:
         """From now on, stopping it waits for the start. False if it was stopped before."""
@@ -168,12 +172,14 @@ class Queries:
         try:
             if entry.unwanted or self._closing:
                 return
-            running = self._launch(entry.definition)
+            found, entry.found = entry.found, None
+            running = self._launch(entry.definition, found)
         except Exception as error:  # noqa: BLE001 - it is the query's, and tried again
             self._failed(entry, error)
         else:
             with self._lock:
-                entry.running, entry.started_at = running, self._clock()
+                entry.running = running
+                entry.life.started(self._clock())
             until = self._clock() + _BEGIN_SECONDS
             while not (entry.unwanted or self._closing or running.begun() or self._clock() >= until):
                 time.sleep(_BEGIN_LOOK_SECONDS)
@@ -189,15 +195,13 @@ class Queries:
     def _failed(self, entry: _Entry, error: Exception | None) -> None:
         if isinstance(error, TablesChanged):
             with self._lock:
-                entry.running, entry.again_at = None, 0.0
+                entry.running = None
+                entry.life.again()
             return
-        text = "it has ended without an error" if error is None else cause(error)
+        text = reason(error)
         with self._lock:
             entry.running = None
-            entry.failures += 1
-            entry.error = text
-            delay = self._backoff.delay(entry.failures, random.random())
-            entry.again_at = self._clock() + delay
+            delay = entry.life.failed(text, self._clock(), random.random())
         log.warning("query %s failed, restarting in %.0f s: %s", entry.definition.id, delay, text)
 
     def _end(self, entry: _Entry, running: Running) -> None:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.pipelines.plans.reruns import rerun_check
 from penstock.spark.errors import SparkError
-from penstock.spark.identifiers import quoted
 from penstock.spark.sink.forgotten_marks import forget_marks
+from penstock.spark.starting import begun
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import ClusterAdmin
-from penstock.sql.catalog.relations import sink_options
+from penstock.sql.catalog.relations import file_versions, sink_options
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.planning import KEY_PREFIX, Shape, shape, text_of
-from penstock.sql.continuous.preparing import Prepared, new_session, prepare
+from penstock.sql.continuous.preparing import Analysed, Prepared, activate, new_session, prepare
 from penstock.sql.continuous.table_versions import Versions
 from penstock.sql.continuous.writing import (
     ChangelogWriter,
@@ -39,6 +40,7 @@ from penstock.sql.errors import Clash
 from penstock.sql.language.parser import parse
 from penstock.sql.language.statements import CreateRelation, InsertQuery, Query
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,8 +51,6 @@ _IDLE_SECONDS = 10.0
 _FILES_SECONDS = 5.0
 """How often tables in files that a stream is joined with are checked for changes."""
 _LOOK_SECONDS = 0.5
-_NOT_BEGUN = ("Initializing", "Getting offsets")
-"""How Spark begins what it says of a query whose sources have not answered yet."""
 
 
 class TablesChanged(Exception):
@@ -78,7 +78,13 @@ def group_of(definition: QueryDef) -> str:
 
 
 def query_of(definition: QueryDef) -> Query:
-    statement = parse(definition.statement)[0]
+    return _query_in(definition.statement)
+
+
+@functools.lru_cache(maxsize=256)
+def _query_in(text: str) -> Query:
+    """Kept for restarts and comparisons; it follows from the text alone."""
+    statement = parse(text)[0]
     assert isinstance(statement, CreateRelation | InsertQuery) and statement.query is not None
     return statement.query
 
@@ -145,12 +151,18 @@ class Launcher:
         path = jvm.org.apache.hadoop.fs.Path(home)
         return bool(path.getFileSystem(self._spark._jsc.hadoopConfiguration()).exists(path))
 
-    def launch(self, definition: QueryDef) -> Running:
+    def launch(self, definition: QueryDef, found: Analysed | None = None) -> Running:
+        """`found` is the query as its statement was just analysed; without it, it is analysed again."""
         self._check_functions(definition)
         self.empty(definition)
         if definition.mode == "refresh":
-            return Refreshing(self, definition)
-        return self._stream(definition)
+            query = found.query if found is not None else query_of(definition)
+            return Refreshing(self, definition, query)
+        if found is None or not _runs(definition, found):
+            found = self._analysed(definition)
+        else:
+            activate(found.prepared.session)
+        return self._stream(definition, found)
 
     def _check_functions(self, definition: QueryDef) -> None:
         """Clash if a module has changed that functions of the query use, and what it has kept or written is
@@ -241,18 +253,26 @@ class Launcher:
             reader=definition.id,
         )
 
-    def _stream(self, definition: QueryDef) -> Running:
+    def _analysed(self, definition: QueryDef) -> Analysed:
         query = query_of(definition)
         how = shape_of(definition, query)
-        files = [each for each in definition.sources.values() if each.path is not None]
+        versions = file_versions(definition.sources)
+        prepared = self.prepared(definition, query, how, self.session(definition, streaming=True))
+        rows, columns = named(prepared, query)
+        return Analysed(
+            query,
+            definition.sources,
+            how,
+            prepared,
+            rows,
+            tuple(columns),
+            definition.functions,
+            definition.starting,
+            versions,
+        )
 
-        def versions() -> list[int]:
-            return [_version(each) for each in files]
-
-        seen = versions()
-        session = self.session(definition, streaming=True)
-        prepared = self.prepared(definition, query, how, session)
-        rows, _ = named(prepared, query)
+    def _stream(self, definition: QueryDef, found: Analysed) -> Running:
+        query, how, rows, session = found.query, found.shape, found.rows, found.prepared.session
         target = definition.target
         writer = None
         if definition.mode == "append" and target.topic is not None:
@@ -289,8 +309,8 @@ class Launcher:
             started,
             lambda: self._watch.leave(session),
             lambda spark_id: self._settle(definition, spark_id),
-            versions,
-            seen,
+            lambda: file_versions(definition.sources),
+            found.versions,
         )
 
     def _settle(self, definition: QueryDef, spark_id: str) -> None:
@@ -307,10 +327,9 @@ class Launcher:
     def changes(self, definition: QueryDef) -> object:
         """What the sources of a refresh are now; another value when one of them has changed."""
         topics = [each.topic for each in definition.sources.values() if each.topic is not None]
-        versions = [
-            (each.path, _version(each)) for each in definition.sources.values() if each.path is not None
-        ]
-        return (tuple(sorted(self._admin.offsets(topics).items())), tuple(versions))
+        paths = [each.path for each in definition.sources.values()]
+        offsets = sorted(self._admin.offsets(topics).items())
+        return (tuple(offsets), *paths, *file_versions(definition.sources))
 
     @property
     def settings(self) -> EngineSettings:
@@ -321,14 +340,17 @@ def _ignore(_: object) -> None:
     return None
 
 
-def _version(relation: Relation) -> int:
-    """Of the files of a table."""
-    from deltalake import DeltaTable
-
-    assert relation.path is not None
-    if relation.options.get("storage", "delta") != "delta" or not DeltaTable.is_deltatable(relation.path):
-        return -1
-    return DeltaTable(relation.path).version()
+def _runs(definition: QueryDef, found: Analysed) -> bool:
+    """Whether what was analysed is what the definition says. One that keeps the state of an older query has
+    that one's tasks and start."""
+    conf = found.prepared.session.conf
+    return (
+        definition.sources == found.sources
+        and definition.functions == found.functions
+        and definition.starting == found.starting
+        and definition.mode == found.shape.mode
+        and conf.get("spark.sql.shuffle.partitions") == str(definition.shuffle_partitions)
+    )
 
 
 def outgoing(rows: DataFrame, query: Query, how: Shape, definition: QueryDef) -> DataFrame:
@@ -378,8 +400,8 @@ class Streaming:
         query: Any,
         ended: Callable[[], None],
         settle: Callable[[str], None],
-        versions: Callable[[], list[int]],
-        seen: list[int],
+        versions: Callable[[], Sequence[int]],
+        seen: Sequence[int],
     ) -> None:
         self._query = query
         self._ended: Callable[[], None] | None = ended
@@ -389,9 +411,7 @@ class Streaming:
         self._look_at = time.monotonic() + _FILES_SECONDS
 
     def begun(self) -> bool:
-        if not self._query.isActive or self._query.lastProgress is not None:
-            return True
-        return not str(self._query.status["message"]).startswith(_NOT_BEGUN)
+        return begun(self._query)
 
     def active(self) -> bool:
         if self._query.isActive:
@@ -444,12 +464,12 @@ class Streaming:
 class Refreshing:
     """A query over tables: computed again whenever one of them has changed, in a thread of its own."""
 
-    def __init__(self, launcher: Launcher, definition: QueryDef) -> None:
+    def __init__(self, launcher: Launcher, definition: QueryDef, query: Query) -> None:
         self._launcher = launcher
         self._definition = definition
         self._stopping = threading.Event()
         self._error: Exception | None = None
-        self._query = query_of(definition)
+        self._query = query
         self._session = launcher.session(definition, streaming=False)
         self._difference = launcher.difference(definition)
         self._thread = threading.Thread(target=self._run, name=definition.id, daemon=True)

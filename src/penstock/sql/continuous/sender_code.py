@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from penstock.sql.catalog.catalog import Function
 from penstock.sql.errors import NotAllowed, Place
-from penstock.sql.language.lexer.tokens import Token, tokenize
+from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.statements import CreateFunction, Statement
+from penstock.sqltext.tokens import Token
 
 OPTION = "--allow-python-functions"
 _INSTEAD = (

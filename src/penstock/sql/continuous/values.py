@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from penstock.sql.catalog.spark_types import fits, from_words, words
 from penstock.sql.continuous.preparing import spark_errors
 from penstock.sql.continuous.spark_queries import analysed
 from penstock.sql.errors import Clash, Place, SqlError
 from penstock.sql.language.literals import UNSURE, reader
 from penstock.sql.language.statements import Column, InsertValues
+from penstock.sqltext.spark_types import fits, from_words, words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import QueryDef, Relation
 from penstock.sql.catalog.relations import (
     frame,
@@ -18,12 +17,13 @@ from penstock.sql.catalog.relations import (
     value_column,
     value_names,
 )
-from penstock.sql.catalog.spark_types import from_words
 from penstock.sql.continuous.planning import KEEP, TIME, Shape, output_names
 from penstock.sql.continuous.preparing import Prepared
 from penstock.sql.continuous.table_versions import Versions, fence
 from penstock.sql.language.statements import Query
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
+from penstock.sqltext.spark_types import from_words
 
 if TYPE_CHECKING:
     import pyarrow as pa

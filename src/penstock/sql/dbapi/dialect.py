@@ -7,7 +7,6 @@ SQLAlchemy's metadata.
 
 from __future__ import annotations
 
-import re
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +14,8 @@ from sqlalchemy import exc, types
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql import compiler
+
+from penstock.sqltext.types import type_of
 
 _TYPES: dict[str, type[types.TypeEngine[Any]]] = {
     "BOOLEAN": types.Boolean,
@@ -173,10 +174,13 @@ class PenstockDialect(DefaultDialect):
 
 
 def _type(kind: str) -> types.TypeEngine[Any]:
-    sized = re.fullmatch(r"DECIMAL\((\d+),\s*(\d+)\)", kind)
-    if sized is not None:
-        return types.Numeric(int(sized.group(1)), int(sized.group(2)))
-    if kind.startswith("TIMESTAMP") and kind != "TIMESTAMP_NTZ":
+    try:
+        found = type_of(kind)
+    except ValueError:
+        return types.NullType()
+    if found.word == "DECIMAL":
+        precision, scale = (*found.sizes, None, None)[:2]
+        return types.Numeric(precision, scale)
+    if found.word == "TIMESTAMP":
         return types.DateTime(timezone=True)
-    word = re.split(r"[<( ]", kind, maxsplit=1)[0]
-    return _TYPES.get(word, types.NullType)()
+    return _TYPES.get(found.word, types.NullType)()

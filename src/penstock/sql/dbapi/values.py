@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.spark.identifiers import unquoted
 from penstock.sql.dbapi.errors import ProgrammingError
+from penstock.sqltext.types import TypeName, type_of
 
 Read = Callable[[Any], Any]
 
@@ -55,51 +55,27 @@ def TimestampFromTicks(ticks: float) -> dt.datetime:
 
 
 def reader(kind: str) -> Read:
-    """What makes a Python value of the JSON of this type: `ARRAY<TIMESTAMP>` → a list of datetimes."""
-    read, rest = _type(kind.strip())
-    return read if not rest.strip() else _same
+    """What makes a Python value of the JSON of this type: `ARRAY<TIMESTAMP>` → a list of datetimes. A type
+    that is not known stays as JSON has it.
+    """
+    try:
+        return _reader(type_of(kind))
+    except ValueError:
+        return _same
 
 
-def _type(text: str) -> tuple[Read, str]:
-    """The reader of the type that the text begins with, and what comes after it."""
-    found = re.match(r"[A-Z_]+", text)
-    if found is None:
-        return _same, ""
-    word, rest = found.group(), text[found.end() :]
-    if word == "ARRAY" and rest.startswith("<"):
-        inner, rest = _type(rest[1:])
-        return _absent(lambda value: [inner(each) for each in value]), rest.removeprefix(">")
-    if word == "MAP" and rest.startswith("<"):
-        key, rest = _type(rest[1:])
-        item, rest = _type(rest.removeprefix(",").lstrip())
-        return (
-            _absent(lambda value: {key(name): item(each) for name, each in value.items()}),
-            rest.removeprefix(">"),
-        )
-    if word == "STRUCT" and rest.startswith("<"):
-        return _struct(rest[1:])
-    if rest.startswith("("):
-        rest = rest.partition(")")[2]
-    return _absent(_READ.get(word, _same)), rest
-
-
-def _struct(text: str) -> tuple[Read, str]:
-    fields: dict[str, Read] = {}
-    while text and not text.startswith(">"):
-        if text.startswith("`"):
-            found = re.match(r"`((?:[^`]|``)*)`", text)
-            if found is None:
-                return _same, ""
-            name, text = unquoted(found.group(1)), text[found.end() :]
-        else:
-            name, _, after = text.partition(":")
-            text = ":" + after
-        fields[name.strip()], text = _type(text.lstrip().removeprefix(":").lstrip())
-        text = re.sub(r"^\s*(NOT NULL)?\s*,?\s*", "", text)
-    return (
-        _absent(lambda value: {name: fields.get(name, _same)(each) for name, each in value.items()}),
-        text.removeprefix(">"),
-    )
+def _reader(kind: TypeName) -> Read:
+    inside = [_reader(each) for each in kind.inside]
+    if kind.word == "ARRAY":
+        (item,) = inside
+        return _absent(lambda value: [item(each) for each in value])
+    if kind.word == "MAP":
+        key, item = inside
+        return _absent(lambda value: {key(name): item(each) for name, each in value.items()})
+    if kind.word == "STRUCT":
+        fields = dict(zip(kind.fields, inside, strict=True))
+        return _absent(lambda value: {name: fields.get(name, _same)(each) for name, each in value.items()})
+    return _absent(_READ.get(kind.word, _same))
 
 
 def _absent(read: Read) -> Read:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.sql.errors import BadSyntax, Place
-from penstock.sql.language.column_types import column_type
 from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.statements import Column, Span
+from penstock.sqltext.types import read_type
 
 
 def read_columns(cursor: Cursor) -> tuple[Column, ...]:
@@ -83,7 +83,7 @@ def _column(cursor: Cursor, before: list[Column]) -> Column:
     cursor.refuse_dash(token)
     if any(column.name.casefold() == token.text.casefold() for column in before):
         raise BadSyntax(f"column `{token.text}` is listed twice", Place.of(cursor.text, token.start))
-    type_text = column_type(cursor)
+    type_text = str(read_type(cursor))
     key = cursor.take("KEY")
     if not key and cursor.take("PRIMARY"):
         cursor.expect("KEY")

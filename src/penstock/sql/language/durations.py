@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from penstock.sql.errors import BadSyntax, Place
 from penstock.sql.language.lexer.cursor import Cursor
-from penstock.sql.language.lexer.tokens import Token, tokenize
+from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.statements import Span
+from penstock.sqltext.tokens import Token
 
 _MICROSECONDS = {
     "MICROSECOND": 1,

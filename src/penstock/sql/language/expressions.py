@@ -8,7 +8,8 @@ import sqlglot
 from sqlglot.errors import SqlglotError
 
 from penstock.sql.language.lexer.keywords import AGGREGATES
-from penstock.sql.language.lexer.tokens import Token, tokenize
+from penstock.sql.language.lexer.tokens import tokenize
+from penstock.sqltext.tokens import Token
 
 _NO_COLUMN = ("NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_USER", "USER", "END")
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from penstock.sql.errors import BadSyntax, Place
 from penstock.sql.language.lexer.cursor import Cursor
-from penstock.sql.language.lexer.tokens import Token
 from penstock.sql.language.lexer.words import Words
 from penstock.sql.language.patterns import read_pattern
 from penstock.sql.language.statements import (
@@ -20,6 +19,7 @@ from penstock.sql.language.statements import (
     Within,
 )
 from penstock.sql.language.windows import Nearness, read_within
+from penstock.sqltext.tokens import Token
 
 SET_OPERATORS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
 WORD_CLAUSES = ("WHERE", "HAVING", "LIMIT", "OFFSET", "QUALIFY")

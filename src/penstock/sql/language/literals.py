@@ -12,6 +12,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
+from penstock.sqltext.types import type_of
+
 UNSURE: Final = object()
 
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
@@ -25,7 +27,6 @@ _TIME = re.compile(rf"(?:TIMESTAMP[ \t\r\n]*)?'{_DAY}[ T]{_CLOCK}Z?'", re.IGNORE
 _OLDEST = 1900
 """Years before have calendars and offsets of their own."""
 _SIZES = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
-_DECIMAL = re.compile(r"DECIMAL\(([0-9]+), ?([0-9]+)\)")
 
 Reader = Callable[[str], Any]
 
@@ -37,8 +38,8 @@ def reader(kind: str, *, utc: bool) -> Reader:
         return _or_null(lambda text: _whole(text, limit))
     if kind == "DOUBLE":
         return _or_null(_double)
-    if sizes := _DECIMAL.fullmatch(kind):
-        precision, scale = int(sizes[1]), int(sizes[2])
+    if kind.startswith("DECIMAL(") and len(sizes := type_of(kind).sizes) == 2:
+        precision, scale = sizes
         return _or_null(lambda text: _decimal(text, precision - scale, scale))
     if kind == "TIMESTAMP" and not utc:
         return _or_null(lambda text: UNSURE)

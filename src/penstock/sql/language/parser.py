@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
 from penstock.sql.errors import BadSyntax, Place, did_you_mean
-from penstock.sql.language.column_types import column_type
 from penstock.sql.language.definitions import read_columns, read_dotted, read_options, read_part, read_value
 from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.lexer.keywords import FIRST_WORDS
-from penstock.sql.language.lexer.tokens import Token, tokenize
+from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.lexer.variables import expand
 from penstock.sql.language.lexer.words import QUERY_WORDS, match_brackets
 from penstock.sql.language.selects import read_query
@@ -35,6 +34,8 @@ from penstock.sql.language.statements import (
     Span,
     Statement,
 )
+from penstock.sqltext.tokens import Token
+from penstock.sqltext.types import read_type
 
 _SHOWN = ("TOPICS", "STREAMS", "TABLES", "QUERIES", "FUNCTIONS", "VARIABLES", "PROPERTIES")
 
@@ -197,12 +198,12 @@ class _Parser(Cursor):
             if not token.names:
                 self.fail("the name of a parameter" if parameters else "the name of a parameter, or )")
             self.next()
-            parameters.append(Column(token.text, column_type(self), False, (token.start, token.end)))
+            parameters.append(Column(token.text, str(read_type(self)), False, (token.start, token.end)))
         returns = language = ""
         while not (returns and language):
             missing = [word for word, value in (("RETURNS", returns), ("LANGUAGE", language)) if not value]
             if self.expect(*missing) == "RETURNS":
-                returns = column_type(self)
+                returns = str(read_type(self))
             else:
                 language = self.expect("PYTHON").lower()
         self.expect("AS")

@@ -16,8 +16,8 @@ from typing import NoReturn
 from penstock.sql.errors import BadSyntax, Place
 from penstock.sql.language.durations import duration
 from penstock.sql.language.lexer.cursor import Cursor
-from penstock.sql.language.lexer.tokens import Token
 from penstock.sql.language.statements import Pattern, Span
+from penstock.sqltext.tokens import Token
 
 _CLAUSES = (
     ("PARTITION", "BY"), ("ORDER", "BY"), ("MEASURES",), ("ONE", "ROW"), ("ALL", "ROWS"), ("AFTER", "MATCH"),

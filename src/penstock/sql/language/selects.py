@@ -12,10 +12,10 @@ from penstock.sql.language.expressions import has_aggregate, output_name
 from penstock.sql.language.froms import SET_OPERATORS, WORD_CLAUSES, Froms, SelectDraft
 from penstock.sql.language.lexer.cursor import Cursor
 from penstock.sql.language.lexer.keywords import WINDOW_BOUNDS
-from penstock.sql.language.lexer.tokens import Token
 from penstock.sql.language.lexer.words import QUERY_WORDS, Clause
 from penstock.sql.language.statements import Emit, Query, Span, WindowMark
 from penstock.sql.language.windows import WINDOWS, read_window
+from penstock.sqltext.tokens import Token
 
 _BY_CLAUSES = ("GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "PARTITION")
 _BEFORE_GROUP = ("SELECT", "FROM", "LATERAL", "WHERE", "GROUP", *WINDOWS)

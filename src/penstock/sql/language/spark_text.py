@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.errors import BadSyntax, Place
 from penstock.sql.language.lexer.keywords import WINDOW_BOUNDS
 from penstock.sql.language.lexer.texts import Piece, Pieces
 from penstock.sql.language.lexer.tokens import tokenize
 from penstock.sql.language.statements import Query, SelectPart, Source, Span, Window, Within
+from penstock.sqltext.identifiers import quoted
 
 TIME_COLUMN = "__timestamp"
 """Of every view: when the record happened."""

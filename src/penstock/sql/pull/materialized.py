@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.sql.catalog.catalog import Relation
 from penstock.sql.catalog.relations import REGISTRY_FORMATS, source_options
-from penstock.sql.catalog.spark_types import from_words, words
 from penstock.sql.pull.plan import WINDOW_COLUMNS, Key, Pull
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.spark_types import from_words, words
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -29,7 +29,7 @@ class NotInMemory(Exception):
     """The table's rows are not made here; Spark can."""
 
 
-class RawRecord(NamedTuple):
+class TopicRecord(NamedTuple):
     """A record as the cluster has it."""
 
     key: bytes | None
@@ -68,7 +68,7 @@ class RowReader:
         if self._decoder is not None:
             self._decoder.close()
 
-    def read(self, records: Sequence[RawRecord]) -> list[Row | None]:
+    def read(self, records: Sequence[TopicRecord]) -> list[Row | None]:
         """A row for each record; None for one that does not decode, or has no value."""
         values, failed = self._values(records)
         rows: list[Row | None] = []
@@ -87,7 +87,7 @@ class RowReader:
             rows.append(row)
         return rows
 
-    def _values(self, records: Sequence[RawRecord]) -> tuple[list[Any], Mapping[int, Any]]:
+    def _values(self, records: Sequence[TopicRecord]) -> tuple[list[Any], Mapping[int, Any]]:
         if self._decoder is None:
             return [record.value for record in records], {}
         import pyarrow as pa
@@ -228,7 +228,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
 }
 
 
-class Image:
+class TableImage:
     """The rows of one table as far as they were read. `put` is for one thread, the rest for any."""
 
     def __init__(self, relation: Relation) -> None:

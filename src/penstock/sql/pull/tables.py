@@ -28,7 +28,7 @@ from penstock.registry.errors import RegistryError
 from penstock.sql.catalog.catalog import Relation
 from penstock.sql.errors import Unavailable, Unknown
 from penstock.sql.pull.delta_files import FileImages
-from penstock.sql.pull.materialized import Image, NotInMemory, RawRecord, Row, RowReader
+from penstock.sql.pull.materialized import NotInMemory, Row, RowReader, TableImage, TopicRecord
 from penstock.sql.pull.plan import Pull
 from penstock.sql.settings import EngineSettings
 
@@ -141,7 +141,7 @@ class _Asker:
 class _Followed:
     """One table that is read: its image, what makes its rows, and which topic of that name it is."""
 
-    def __init__(self, image: Image, reader: RowReader, topic_id: Any, now: float) -> None:
+    def __init__(self, image: TableImage, reader: RowReader, topic_id: Any, now: float) -> None:
         self.image = image
         self.reader = reader
         self.topic_id = topic_id
@@ -149,7 +149,7 @@ class _Followed:
         self.reading = False
         """Records that come now are those after its position; until then they may be of another table's."""
 
-    def take(self, partition: int, records: Sequence[RawRecord], at_end: int) -> None:
+    def take(self, partition: int, records: Sequence[TopicRecord], at_end: int) -> None:
         """Records of one partition, in order; `at_end` is where its end was seen, or -1."""
         image = self.image
         start = image.positions.get(partition, 0)
@@ -219,7 +219,7 @@ class FollowedTables:
         )
         raise Unavailable(f"`{relation.name}` is still being read: {behind:,} records to go. Try again")
 
-    def _caught_up(self, image: Image, ends: _Ends, deadline: float) -> bool:
+    def _caught_up(self, image: TableImage, ends: _Ends, deadline: float) -> bool:
         """Whether it has all that was there, before the deadline; Unavailable if the cluster is away."""
         while not image.wait(
             ends.offsets, max(0.0, min(_AWAY_LOOK_SECONDS, left := deadline - self._clock()))
@@ -248,7 +248,7 @@ class FollowedTables:
             reader = RowReader(relation, self._settings)  # asks the registry: not while others wait
         except RegistryError as error:
             raise Unavailable(f"the schema of `{relation.name}` is not known now: {error}") from None
-        image = Image(relation)
+        image = TableImage(relation)
         image.positions = dict.fromkeys(ends.offsets, 0)
         with self._lock:
             known = self._known(relation, ends)
@@ -391,14 +391,14 @@ class FollowedTables:
         first = consumer.poll(_POLL_SECONDS)
         if first is None:
             return
-        taken: dict[tuple[str, int], tuple[list[RawRecord], int]] = {}
+        taken: dict[tuple[str, int], tuple[list[TopicRecord], int]] = {}
         for message in [first, *consumer.consume(_BATCH, 0)]:
             topic, partition = message.topic() or "", message.partition() or 0
             error = message.error()
             records, at_end = taken.setdefault((topic, partition), ([], -1))
             if error is None:
                 records.append(
-                    RawRecord(
+                    TopicRecord(
                         _bytes(message.key()),
                         _bytes(message.value()),
                         partition,
@@ -414,7 +414,7 @@ class FollowedTables:
             if records or at_end >= 0:
                 self._take(topic, partition, records, at_end)
 
-    def _take(self, topic: str, partition: int, records: list[RawRecord], at_end: int) -> None:
+    def _take(self, topic: str, partition: int, records: list[TopicRecord], at_end: int) -> None:
         for followed in self._on(topic):
             if followed.image.failed is not None or not followed.reading:
                 continue

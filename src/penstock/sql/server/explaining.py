@@ -19,7 +19,8 @@ from penstock.sql.server.showing import Shows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.sql.continuous.define import Analysed, Maker
+    from penstock.sql.continuous.define import Maker
+    from penstock.sql.continuous.preparing import Analysed
 
 _COLUMNS = (("property", "STRING"), ("value", "STRING"))
 

@@ -45,7 +45,7 @@ _LOOK_SECONDS = 0.5
 """How often it is looked whether the cluster is away while nobody leads."""
 
 
-class Engine(Executes, Protocol):
+class HttpEngine(Executes, Protocol):
     def describe_queries(self, user: str | None = None) -> list[dict[str, Any]]: ...
     def describe_query(self, query_id: str, user: str | None = None) -> dict[str, Any] | None: ...
     def describe_relations(self, user: str | None = None) -> list[dict[str, Any]]: ...
@@ -89,12 +89,12 @@ class HttpError(Exception):
         self.body = line({"error": error, "message": message})
 
 
-class Api:
+class SqlApi:
     """The routes of one server."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: HttpEngine,
         leads: Leads,
         *,
         cluster_id: str = "",

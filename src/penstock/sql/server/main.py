@@ -24,9 +24,9 @@ from penstock.errors import PenstockError
 from penstock.sql.catalog.log import CatalogLog, LogSettings
 from penstock.sql.pull.tables import FollowedTables
 from penstock.sql.server import http
-from penstock.sql.server.http import Api
+from penstock.sql.server.http import SqlApi
 from penstock.sql.settings import EngineSettings
-from penstock.web.access import NOTHING_ASKED, Access, AccessSettings
+from penstock.web.access import NOTHING_ASKED, AccessSettings, ServerAccess
 from penstock.web.log_output import set_up_logging
 from penstock.web.server import Server
 
@@ -63,7 +63,7 @@ class ServerSettings:
     leader_wait: float = 30.0
 
 
-class Engine(http.Engine, Protocol):
+class ServedEngine(http.HttpEngine, Protocol):
     """What a server wants of the engine; each call may take long, and is made in a thread."""
 
     def start(self) -> None: ...
@@ -73,13 +73,13 @@ class Engine(http.Engine, Protocol):
     def away(self) -> str | None: ...
 
 
-EngineFactory = Callable[[EngineSettings, CatalogLog, FollowedTables], Engine]
+EngineFactory = Callable[[EngineSettings, CatalogLog, FollowedTables], ServedEngine]
 
 
-def spark_engine(settings: EngineSettings, log: CatalogLog, tables: FollowedTables) -> Engine:
-    from penstock.sql.server.engine import Engine as SparkEngine
+def spark_engine(settings: EngineSettings, log: CatalogLog, tables: FollowedTables) -> ServedEngine:
+    from penstock.sql.server.engine import Engine
 
-    return SparkEngine(settings, log, tables)
+    return Engine(settings, log, tables)
 
 
 def serve(
@@ -102,7 +102,7 @@ class Leading:
     def __init__(self, identity: Identity, loop: asyncio.AbstractEventLoop) -> None:
         self.url = identity.url
         self.log: CatalogLog | None = None
-        self.engine: Engine | None = None
+        self.engine: ServedEngine | None = None
         self._loop = loop
         self._leads = False
         self._runs = False
@@ -184,7 +184,7 @@ async def _serve(
         failures.append(reason)
         soon(loop, stopping.set)
 
-    access = Access.of(settings.access, "penstock sql")
+    access = ServerAccess.of(settings.access, "penstock sql")
     with listen(settings.host, settings.port) as listener:
         scheme = "https" if settings.tls_certificate else "http"
         identity = identify(listener, settings.host, settings.advertised_url, scheme=scheme)
@@ -205,7 +205,7 @@ async def _serve(
         tables = FollowedTables(settings.engine)
         engine = make_engine(settings.engine, catalog, tables)
         leading.log, leading.engine = catalog, engine
-        api: Api | None = None
+        api: SqlApi | None = None
         following: asyncio.Future[None] | None = None
         serving: asyncio.Future[None] | None = None
         server: Server | None = None
@@ -218,7 +218,7 @@ async def _serve(
             started = starting.done()
             if not stopping.is_set():
                 following = asyncio.ensure_future(leading.follow())
-                api = Api(
+                api = SqlApi(
                     engine,
                     leading,
                     cluster_id=catalog.cluster_id,
@@ -284,7 +284,7 @@ async def _or_stop(work: asyncio.Future[None], stopping: asyncio.Event) -> None:
 class _Ending:
     """The steps of a stop, each in a thread. One that takes too long is left behind (`left`)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: ServedEngine) -> None:
         self.left = False
         self._loop = loop
         self._away = engine.away
@@ -313,9 +313,9 @@ class _Ending:
 async def _stop(
     ending: _Ending,
     catalog: CatalogLog,
-    engine: Engine | None,
+    engine: ServedEngine | None,
     tables: FollowedTables,
-    api: Api | None,
+    api: SqlApi | None,
     server: Server | None,
     serving: asyncio.Future[None] | None,
     following: asyncio.Future[None] | None,

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.failures import cause
-from penstock.spark.identifiers import quoted
 from penstock.sql.catalog.catalog import Catalog, Relation
 from penstock.sql.catalog.cluster_admin import ClusterAdmin
 from penstock.sql.catalog.relations import only_looked_at
-from penstock.sql.catalog.spark_types import from_words, words
 from penstock.sql.continuous import functions as python_functions
 from penstock.sql.continuous.define import Maker, check_streaming
 from penstock.sql.continuous.planning import shape
@@ -24,6 +22,8 @@ from penstock.sql.language.properties import RESET
 from penstock.sql.language.statements import Query
 from penstock.sql.results import ColumnType, Rows, arrow_rows
 from penstock.sql.settings import EngineSettings
+from penstock.sqltext.identifiers import quoted
+from penstock.sqltext.spark_types import from_words, words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

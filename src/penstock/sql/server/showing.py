@@ -9,7 +9,7 @@ from penstock.spark.progress import QueryProgress
 from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import VALUE, ClusterAdmin
 from penstock.sql.catalog.naming import Names
-from penstock.sql.continuous.queries import DISCONNECTED, Queries, Status
+from penstock.sql.continuous.queries import DISCONNECTED, QuerySupervisor, Status
 from penstock.sql.errors import Place, Unknown, did_you_mean
 from penstock.sql.language.statements import Describe, Show
 from penstock.sql.results import ColumnType, Rows, rows_of
@@ -24,7 +24,7 @@ class Shows:
     def __init__(
         self,
         admin: ClusterAdmin,
-        queries: Queries,
+        queries: QuerySupervisor,
         progress: Mapping[str, QueryProgress],
         away: Callable[[Collection[str]], str | None],
     ) -> None:

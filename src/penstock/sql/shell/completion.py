@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.language.lexer.keywords import FIRST_WORDS, KEYWORDS
+from penstock.sqltext.identifiers import quoted
 
 _WORD = re.compile(r"(?:(\w+|`[^`]*`)\.)?(`[^`]*|[\w$]*)\Z")
 _WORDS = re.compile(r"`[^`]*`|\w+|;")

@@ -32,7 +32,7 @@ Refuse = Callable[[Message, int], Message]
 """Of an item of a request and an error code: the item of the answer."""
 
 
-class Access:
+class RequestAccess:
     """One request and its sender. `parts` are the results for denied items, with the field they belong to."""
 
     __slots__ = ("_authorizer", "_host", "_principal", "api", "broker", "context", "is_answered", "parts")
@@ -78,10 +78,10 @@ class Check:
     operation: Operation | None = None
     denied: str = ""
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         return request
 
-    def after(self, access: Access, answer: Message) -> None:
+    def after(self, access: RequestAccess, answer: Message) -> None:
         pass
 
     @property
@@ -113,7 +113,7 @@ class Whole(Check):
     unless: Operation | None = None
     denied: str = "the whole request fails"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         if access.context.version not in self.versions:
             return request
         name = CLUSTER_NAME if self.name is None else getattr(request, self.name)
@@ -140,7 +140,7 @@ class Each(Check):
     goes_on: bool = False  # also with nothing left, because the request has more to it than the items
     denied: str = "an error for each that is denied; the others are answered"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         items = getattr(request, self.items)
         if not items or (self.unless is not None and access.allows_on_cluster(self.unless)):
             return request
@@ -168,7 +168,7 @@ class Each(Check):
             access.is_answered = not allowed and not self.goes_on
         return replaced(request, **{self.items: allowed})
 
-    def _name(self, access: Access, item: Any) -> str | None:
+    def _name(self, access: RequestAccess, item: Any) -> str | None:
         """None for a topic id that is not known."""
         name: Any = item if isinstance(item, str) else getattr(item, self.name, None)
         if not name and self.resource == ResourceType.TOPIC:
@@ -186,12 +186,12 @@ class Hidden(Check):
     unless: Operation | None = None
     denied: str = "left out of the answer"
 
-    def after(self, access: Access, answer: Message) -> None:
+    def after(self, access: RequestAccess, answer: Message) -> None:
         items = getattr(answer, self.results)
         if items and not (self.unless is not None and access.allows_on_cluster(self.unless)):
             setattr(answer, self.results, [item for item in items if self._allows(access, item)])
 
-    def _allows(self, access: Access, item: Message) -> bool:
+    def _allows(self, access: RequestAccess, item: Message) -> bool:
         assert self.resource is not None and self.operation is not None
         name = getattr(item, self.name)
         # None is the answer to a topic id that no topic has: there is nothing to hide.
@@ -206,7 +206,7 @@ class Subscribed(Check):
     operation: Operation = Operation.DESCRIBE
     denied: str = "the whole request fails if one of the subscribed topics is denied"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         for name in request.subscribed_topic_names or ():
             if not access.allows(self.operation, self.resource, name):
                 access.refuse(self.operation, self.resource, name)
@@ -222,7 +222,7 @@ class MembersTopics(Check):
     operation: Operation = Operation.DESCRIBE
     denied: str = "an error for the group if one of its members' topics is denied"
 
-    def after(self, access: Access, answer: Message) -> None:
+    def after(self, access: RequestAccess, answer: Message) -> None:
         for group in answer.groups:
             topics = _topics_of(group)
             hidden = (name for name in topics if not access.allows(self.operation, self.resource, name))
@@ -252,7 +252,7 @@ class Operations(Check):
     bits: str = "authorized_operations"
     denied: str = "authorized operations in the answer"
 
-    def after(self, access: Access, answer: Message) -> None:
+    def after(self, access: RequestAccess, answer: Message) -> None:
         assert self.resource is not None
         if not self.results:
             if getattr(answer, self.bits) != NOT_ASKED:
@@ -265,13 +265,13 @@ class Operations(Check):
                 setattr(item, self.bits, access.operations(self.resource, getattr(item, self.name)))
 
 
-def passed(access: Access, checks: Sequence[Check], request: Message) -> Message:
+def passed(access: RequestAccess, checks: Sequence[Check], request: Message) -> Message:
     for check in checks:
         request = check.before(access, request)
     return request
 
 
-def completed(access: Access, checks: Sequence[Check], answer: Message) -> Message:
+def completed(access: RequestAccess, checks: Sequence[Check], answer: Message) -> Message:
     for check in checks:
         check.after(access, answer)
     if getattr(answer, "error_code", 0):

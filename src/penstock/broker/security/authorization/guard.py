@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.security.authorization.checks import Access, Check, completed, passed
+from penstock.broker.security.authorization.checks import Check, RequestAccess, completed, passed
 from penstock.broker.security.authorization.rules import RULES
 from penstock.errors import ApiError
 from penstock.metadata.acls import CLUSTER_NAME, Operation, ResourceType
@@ -38,7 +38,7 @@ def guarded(api: Api, authorizer: Authorizer) -> Callable[..., Any] | None:
     has_after = any(check.has_after for check in checks)
 
     def handle(broker: AccessChecksParts, context: RequestContext, request: Message) -> Any:
-        access = Access(authorizer, broker, context, api)
+        access = RequestAccess(authorizer, broker, context, api)
         try:
             allowed = passed(access, checks, request)
         except ApiError as error:
@@ -65,7 +65,7 @@ def _without_items(request: Message) -> Message:
     return Message(**{k: [] if isinstance(v, list) else v for k, v in request.__dict__.items()})
 
 
-async def _completed_later(access: Access, checks: list[Check], result: Any) -> Any:
+async def _completed_later(access: RequestAccess, checks: list[Check], result: Any) -> Any:
     return completed(access, checks, await result)
 
 

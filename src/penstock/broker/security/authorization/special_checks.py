@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.broker.audit.denials import FAILED
-from penstock.broker.security.authorization.checks import Access, Check, Whole, replaced
+from penstock.broker.security.authorization.checks import Check, RequestAccess, Whole, replaced
 from penstock.errors import (
     ApiError,
     ClusterAuthorizationFailed,
@@ -32,7 +32,7 @@ class ConfigResources(Check):
     results: str = "results"
     denied: str = "an error for each resource that is denied: 29 for topics, 30 for groups, 31 else"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         allowed: list[Message] = []
         denied: dict[int, list[Message]] = {}
         for item in request.resources:
@@ -73,7 +73,7 @@ class CoordinatorKeys(Check):
     since: int = 4
     denied: str = "an error for each key that is denied; the others are answered"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         if request.key_type != self.key_type:
             return request
         assert self.operation is not None and self.resource is not None
@@ -103,7 +103,7 @@ class CoordinatorKeys(Check):
 
 
 @dataclass(frozen=True)
-class ProducerIds(Check):
+class InitProducerIdCheck(Check):
     """InitProducerId without a transactional id: IDEMPOTENT_WRITE on the cluster, or WRITE on any topic
     (KIP-679)."""
 
@@ -111,7 +111,7 @@ class ProducerIds(Check):
     operation: Operation = Operation.IDEMPOTENT_WRITE
     denied: str = "the whole request fails, unless WRITE is allowed on some topic"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         if request.transactional_id is None and not (
             access.allows_on_cluster(Operation.IDEMPOTENT_WRITE)
             or access.allows_on_any_topic(Operation.WRITE)
@@ -131,7 +131,7 @@ class AddedPartitions(Check):
         "an error for each topic that is denied, OPERATION_NOT_ATTEMPTED for the others (versions 0-3)"
     )
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         if access.context.version > 3:
             return request
         if not access.allows(
@@ -153,12 +153,12 @@ class AddedPartitions(Check):
             access.is_answered = True
         return request
 
-    def _allows(self, access: Access, name: str) -> bool:
+    def _allows(self, access: RequestAccess, name: str) -> bool:
         return name not in INTERNAL_TOPICS and access.allows(self.operation, self.resource, name)
 
 
 @dataclass(frozen=True)
-class DeletedTopics(Check):
+class DeleteTopicsCheck(Check):
     """DeleteTopics: DELETE on the cluster is enough; else DESCRIBE and DELETE on each topic. The name of a
     topic that was asked for by id is only in the answer to those who may describe it."""
 
@@ -166,7 +166,7 @@ class DeletedTopics(Check):
     operation: Operation = Operation.DELETE
     denied: str = "an error for each that is denied; a missing topic that may be described is unknown"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         if access.allows_on_cluster(Operation.DELETE):
             return request
         by_ref = access.context.version >= 6
@@ -204,7 +204,7 @@ class CreatedConfigs(Check):
     operation: Operation = Operation.DESCRIBE_CONFIGS
     denied: str = "the topic is created, and its settings are left out of the answer"
 
-    def after(self, access: Access, answer: Message) -> None:
+    def after(self, access: RequestAccess, answer: Message) -> None:
         for topic in answer.topics:
             if topic.error_code == 0 and not access.allows(self.operation, self.resource, topic.name):
                 topic.topic_config_error_code = TopicAuthorizationFailed.code
@@ -220,7 +220,7 @@ class ListedTopics(Check):
     operation: Operation = Operation.DESCRIBE
     denied: str = "left out of the answer where all topics are asked for"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         if request.topics:
             return request
         names = [
@@ -241,7 +241,7 @@ class TransactionTopics(Check):
     operation: Operation = Operation.DESCRIBE
     denied: str = "left out of the answer"
 
-    def after(self, access: Access, answer: Message) -> None:
+    def after(self, access: RequestAccess, answer: Message) -> None:
         for state in answer.transaction_states:
             state.topics = [
                 one for one in state.topics if access.allows(self.operation, self.resource, one.topic)
@@ -260,7 +260,7 @@ class GroupOffsets(Check):
     refuse_topic: Callable[[Message, int], Message] | None = None
     denied: str = "an error for each group that is denied; for its topics see the next row"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         if access.context.version < self.groups_since:
             if not access.allows(self.operation, self.resource, request.group_id):
                 access.refuse(self.operation, self.resource, request.group_id)
@@ -287,7 +287,7 @@ class GroupOffsets(Check):
             access.is_answered = not groups
         return replaced(request, groups=groups)
 
-    def _split(self, access: Access, group: Message) -> tuple[list[Message] | None, list[Message]]:
+    def _split(self, access: RequestAccess, group: Message) -> tuple[list[Message] | None, list[Message]]:
         assert self.refuse_topic is not None
         if group.topics is None:
             return None, []
@@ -300,11 +300,11 @@ class GroupOffsets(Check):
                 access.refuse(Operation.DESCRIBE, ResourceType.TOPIC, self._name(access, topic) or "")
         return allowed, denied
 
-    def _allows(self, access: Access, topic: Message) -> bool:
+    def _allows(self, access: RequestAccess, topic: Message) -> bool:
         name = self._name(access, topic)
         return name is None or access.allows(Operation.DESCRIBE, ResourceType.TOPIC, name)
 
-    def _name(self, access: Access, topic: Message) -> str | None:
+    def _name(self, access: RequestAccess, topic: Message) -> str | None:
         """None for a topic id that is not known."""
         name: str | None = getattr(topic, self.topic, None)
         topic_id = getattr(topic, "topic_id", ZERO_UUID)
@@ -312,7 +312,7 @@ class GroupOffsets(Check):
             return access.topic_name(topic_id)
         return name or ""
 
-    def after(self, access: Access, answer: Message) -> None:
+    def after(self, access: RequestAccess, answer: Message) -> None:
         of_groups = [part for part in access.parts if part[0].startswith("groups/")]
         access.parts = [part for part in access.parts if part not in of_groups]
         denied = {name.removeprefix("groups/"): topics for name, topics in of_groups}
@@ -335,7 +335,7 @@ class SharedTopics(Check):
     refuse: Callable[[Message, int], Message] | None = None
     denied: str = "an error for each topic of the session that is denied by now"
 
-    def before(self, access: Access, request: Message) -> Message:
+    def before(self, access: RequestAccess, request: Message) -> Message:
         assert self.refuse is not None
         try:
             session = access.broker.share.sessions.find(request.group_id, request.member_id)

@@ -63,7 +63,7 @@ _DEFINITE = {
 }
 
 
-class Connection:
+class MqttConnection:
     """`client` is paho's. Its callbacks run in its own thread; `on_connect` is called after each connect.
 
     The client reconnects automatically. `wait` waits for a connection, or raises the reason why there is
@@ -195,7 +195,7 @@ def problem_with(config: Mapping[str, str]) -> dict[str, list[str]]:
     """Connection problems of this configuration, by field."""
     name = "mqtt.server.uri"
     try:
-        probe = Connection({**config, "task.id": "check"}, clean=True)
+        probe = MqttConnection({**config, "task.id": "check"}, clean=True)
         probe.open()
         try:
             probe.wait(parse(CONNECTION, config)["mqtt.connect.timeout.seconds"])

@@ -25,7 +25,7 @@ from penstock.connect.api import (
     SinkTask,
     parse,
 )
-from penstock.connect.connectors.mqtt.connection import CONNECTION, Connection, problem_with
+from penstock.connect.connectors.mqtt.connection import CONNECTION, MqttConnection, problem_with
 from penstock.connect.connectors.payloads import filled, payload, placeholder_problem
 
 _FIELDS = (
@@ -65,7 +65,7 @@ class MqttSinkTask(SinkTask):
         self._retain: bool = settings["mqtt.retained.enabled"]
         self._seconds: float = settings["mqtt.publish.timeout.ms"] / 1000
         self._connect_seconds: float = settings["mqtt.connect.timeout.seconds"]
-        self._connection: Connection | None = None
+        self._connection: MqttConnection | None = None
         self._most_bytes: int | None = None
         self._answers: dict[int, Any] = {}
         self._answered = threading.Condition()
@@ -113,7 +113,7 @@ class MqttSinkTask(SinkTask):
         if self._most_bytes is not None and size > self._most_bytes:
             raise DataError(f"The message has {size} bytes; the server takes at most {self._most_bytes}")
 
-    def _await(self, connection: Connection, sent: Mapping[int, SinkRecord]) -> None:
+    def _await(self, connection: MqttConnection, sent: Mapping[int, SinkRecord]) -> None:
         deadline = time.monotonic() + self._seconds
         with self._answered:
             while not sent.keys() <= self._answers.keys():
@@ -124,9 +124,9 @@ class MqttSinkTask(SinkTask):
                     raise RetriableError(f"{connection.address}: {why}")
                 self._answered.wait(min(left, 0.2))
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> MqttConnection:
         if self._connection is None:
-            self._connection = Connection(self._config, clean=True, on_connect=self._limits)
+            self._connection = MqttConnection(self._config, clean=True, on_connect=self._limits)
             self._connection.client.on_publish = self._publish_answered
             self._connection.open()
         self._connection.wait(self._connect_seconds)

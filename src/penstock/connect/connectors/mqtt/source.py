@@ -33,7 +33,7 @@ from penstock.connect.api import (
     SourceTask,
     parse,
 )
-from penstock.connect.connectors.mqtt.connection import CONNECTION, Connection, problem_with
+from penstock.connect.connectors.mqtt.connection import CONNECTION, MqttConnection, problem_with
 
 _FIELDS = (
     *CONNECTION,
@@ -93,7 +93,7 @@ class MqttSourceTask(SourceTask):
         self._numbers = threading.Lock()
         self._stopped = False
         self._subscribed = False
-        self._connection = Connection(
+        self._connection = MqttConnection(
             config,
             clean=settings["mqtt.clean.session.enabled"],
             receive_maximum=self._most,

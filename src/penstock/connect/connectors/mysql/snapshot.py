@@ -27,7 +27,7 @@ from penstock.connect.connectors.mysql.records import Moment, Records
 from penstock.connect.connectors.mysql.server import BinlogPosition, query, translated_errors
 from penstock.connect.connectors.mysql.settings import SourceSettings
 from penstock.connect.connectors.mysql.table_schema import table_schema
-from penstock.spark.identifiers import quoted
+from penstock.sqltext.identifiers import quoted
 
 # Kinds whose order is that of the comparison with a literal.
 _ORDERED = {

@@ -26,7 +26,7 @@ from penstock.connect.api import (
     parse,
 )
 from penstock.connect.connectors.payloads import placeholder_problem
-from penstock.connect.connectors.redis.server import CONNECTION, Server, problem_with
+from penstock.connect.connectors.redis.server import CONNECTION, RedisServer, problem_with
 
 _FIELDS = (
     *CONNECTION,
@@ -51,7 +51,7 @@ _WAIT_SECONDS = 0.5
 class RedisListSourceTask(SourceTask):
     def start(self, config: Mapping[str, str], offsets_reader: OffsetsReader) -> None:
         settings = parse(_FIELDS, config)
-        self._server = Server(config)
+        self._server = RedisServer(config)
         self._list: str = settings["redis.list.name"]
         self._topic: str = settings["topic"].replace("${list}", self._list)
         self._processing: str = settings["redis.list.processing"].replace("${list}", self._list)

@@ -52,7 +52,7 @@ _PASSING = (
 _PASSING_CODES = ("OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "NOREPLICAS", "BUSY", "TRYAGAIN")
 
 
-class Server:
+class RedisServer:
     """`client` answers in bytes. Wrap its calls in `errors()`."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -147,7 +147,7 @@ def problem_with(config: Mapping[str, str]) -> dict[str, list[str]]:
     """What keeps this configuration from connecting, by field. A URI is not shown: it may hold a password."""
     name = "redis.uri" if config.get("redis.uri") else "redis.host"
     try:
-        server = Server(config)
+        server = RedisServer(config)
         try:
             with server.errors():
                 server.client.ping()

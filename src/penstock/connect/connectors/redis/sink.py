@@ -24,7 +24,7 @@ from penstock.connect.api import (
     parse,
 )
 from penstock.connect.connectors.payloads import fields, filled, payload, placeholder_problem
-from penstock.connect.connectors.redis.server import CONNECTION, Server, passes, problem_with
+from penstock.connect.connectors.redis.server import CONNECTION, RedisServer, passes, problem_with
 
 _FIELDS = (
     *CONNECTION,
@@ -151,7 +151,7 @@ class RedisSinkTask(SinkTask):
     def start(self, config: Mapping[str, str]) -> None:
         settings = parse(_FIELDS, config)
         self._commands = Commands(settings)
-        self._server = Server(config)
+        self._server = RedisServer(config)
         self._script = self._server.client.register_script(_SCRIPT)
         self._offsets = _OffsetKeys(settings)
         self._next: dict[TopicPartition, int] = {}
@@ -271,7 +271,7 @@ class RedisSink(SinkConnector):
         keys = _OffsetKeys(parse(cls.fields, config))
         if not keys:
             return True
-        server = Server(config)
+        server = RedisServer(config)
         try:
             with server.errors():
                 for place, offset in offsets.items():

@@ -32,7 +32,7 @@ from penstock.connect.api import (
     struct_schema,
 )
 from penstock.connect.connectors.payloads import placeholder_problem
-from penstock.connect.connectors.redis.server import CONNECTION, Server, problem_with
+from penstock.connect.connectors.redis.server import CONNECTION, RedisServer, problem_with
 
 _FIELDS = (
     *CONNECTION,
@@ -74,7 +74,7 @@ Entry = tuple[bytes, Mapping[bytes, bytes] | None]
 class RedisStreamSourceTask(SourceTask):
     def start(self, config: Mapping[str, str], offsets_reader: OffsetsReader) -> None:
         settings = parse(_FIELDS, config)
-        self._server = Server(config)
+        self._server = RedisServer(config)
         self._streams: list[str] = list(settings["redis.stream.name"])
         self._topic: str = settings["topic"]
         self._group: str = settings["redis.stream.consumer.group"]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from penstock.sql.errors import BadSyntax, Place, did_you_mean
-from penstock.sql.language.lexer.tokens import Token
 from penstock.sql.language.statements import Span
+from penstock.sqltext.tokens import Token
 
 
 class Cursor:

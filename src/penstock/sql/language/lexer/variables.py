@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.sql.errors import BadSyntax, Place, did_you_mean
 from penstock.sql.language.lexer.texts import Expanded, Piece
-from penstock.sql.language.lexer.tokens import Token
+from penstock.sqltext.tokens import Token
 
 _VARIABLE = re.compile(r"\$\{([^}\n]*)\}")
 _MAY_HOLD = ("variable", "string", "quoted")

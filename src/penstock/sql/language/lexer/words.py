@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from penstock.sql.errors import BadSyntax, Place
-from penstock.sql.language.lexer.tokens import Token
 from penstock.sql.language.statements import Span
+from penstock.sqltext.tokens import Token
 
 QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES")
 """With which a query can begin."""

@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.log.partition_log import PartitionLog
-    from penstock.replication.follower_parts import FollowersParts
+    from penstock.replication.follower.parts import FollowersParts
 
 log = logging.getLogger(__name__)
 

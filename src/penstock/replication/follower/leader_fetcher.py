@@ -27,18 +27,17 @@ from penstock.errors import (
     error_for_code,
 )
 from penstock.metadata.partition_names import some_of
-from penstock.replication.ahead import next_wanted
-from penstock.replication.delayed import Key
-from penstock.replication.following import Following
+from penstock.replication.follower.ahead import next_wanted
+from penstock.replication.follower.following import Following
+from penstock.replication.follower.truncations import Truncations
 from penstock.replication.partition import Partition
-from penstock.replication.truncations import Truncations
 from penstock.wire import replica_fetch
 from penstock.wire.api_keys import ApiKey
 from penstock.wire.codec import Message
 from penstock.wire.replica_fetch import ReplicaPartition, ReplicaResult
 
 if TYPE_CHECKING:
-    from penstock.replication.follower_parts import FollowersParts
+    from penstock.replication.follower.parts import FollowersParts
 
 log = logging.getLogger(__name__)
 
@@ -480,54 +479,3 @@ class LeaderFetcher:
             raise _Refused(found.error_code)
         offset: int = found.offset
         return offset
-
-
-class Followers:
-    """Assigns each followed partition to the fetcher of its leader, as the image says."""
-
-    def __init__(self, broker: FollowersParts) -> None:
-        self._broker = broker
-        self._fetchers: dict[int, LeaderFetcher] = {}
-        self._truncations = Truncations(broker)
-        self._where: dict[Key, tuple[int, Followed]] = {}
-        self._closed = False
-
-    def update(self, partition: Partition, topic_id: UUID) -> None:
-        """The image of a partition on this broker has changed, or the partition is new on this broker."""
-        if self._closed:
-            return  # images still arrive while the broker stops; closed logs must not be written to
-        image = partition.image
-        key = partition.key
-        leader = image.leader if image.leader in self._broker.controller.image.brokers else -1
-        current = self._where.get(key)
-        if leader < 0 or leader == self._broker.id:
-            self.forget(key)
-            return
-        if (
-            current is not None
-            and current[0] == leader
-            and current[1].partition is partition
-            and current[1].following.leader_epoch == image.leader_epoch
-        ):
-            return
-        self.forget(key)
-        one = Followed(partition, topic_id)
-        self._where[key] = (leader, one)
-        fetcher = self._fetchers.get(leader)
-        if fetcher is None:
-            fetcher = self._fetchers[leader] = LeaderFetcher(self._broker, leader, self._truncations)
-        fetcher.add(one)
-
-    def forget(self, key: Key) -> None:
-        current = self._where.pop(key, None)
-        if current is not None:
-            leader, one = current
-            self._fetchers[leader].remove(one.id)
-
-    async def close(self) -> None:
-        self._closed = True
-        for fetcher in self._fetchers.values():
-            await fetcher.stop()
-        await self._truncations.close()
-        self._fetchers.clear()
-        self._where.clear()

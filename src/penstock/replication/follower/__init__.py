@@ -1,0 +1,1 @@
+"""Partitions that this broker follows: fetched from their leaders, truncated where their epochs diverge."""

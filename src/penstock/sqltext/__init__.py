@@ -1,0 +1,1 @@
+"""Spark's SQL as text: its tokens with their places, quoted identifiers, and types by their names."""
