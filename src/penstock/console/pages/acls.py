@@ -135,7 +135,7 @@ class AclsPage:
         dialog.open()
 
     async def _delete(self, acl: Acl) -> None:
-        cluster = self._site.cluster_of(self._viewer)
+        cluster = self._viewer.cluster
         if await attempt(
             self._viewer,
             Role.ADMIN,
@@ -240,7 +240,7 @@ class Creation:
         self._button.enable()
 
     async def _save(self) -> None:
-        acls, cluster = self._previewed, self._site.cluster_of(self._viewer)
+        acls, cluster = self._previewed, self._viewer.cluster
         sentences = " ".join(acl.sentence for acl in acls)
         if await attempt(
             self._viewer,

@@ -97,7 +97,7 @@ class QuotasPage:
         await self._alter(quota.entity, quota.key, None)
 
     async def _alter(self, entity: dict[str, str], key: str, value: float | None) -> bool:
-        cluster = self._site.cluster_of(self._viewer)
+        cluster = self._viewer.cluster
         doing = f"remove {key}" if value is None else f"set {key} to {value:g}"
         done = await attempt(
             self._viewer,

@@ -42,13 +42,15 @@ class UsersPage:
     def __init__(self, site: Site, viewer: Viewer, text: str) -> None:
         self._site, self._viewer = site, viewer
         ui.label(
-            "They log in to brokers with a password (SCRAM). On a cluster with ACLs, a new user may do nothing "
-            "until an ACL allows it."
+            "They log in to brokers with a password (SCRAM). On a cluster with ACLs, a new user may do "
+            "nothing until an ACL allows it."
         ).classes("muted")
         with ui.row().classes("w-full items-center"):
             holder = ui.row().classes("grow")
             if viewer.may(Role.ADMIN):
-                ui.button("Create user", icon="person_add", on_click=lambda: self._edit(None)).props("no-caps")
+                ui.button("Create user", icon="person_add", on_click=lambda: self._edit(None)).props(
+                    "no-caps"
+                )
         buttons = _BUTTONS if viewer.may(Role.ADMIN) else _BUTTONS[:1]
         self._table = PagedTable(
             (*_COLUMNS, *buttons), self._load, key="name", sort="name", text=text, on_button=self._pressed
@@ -90,7 +92,7 @@ class UsersPage:
             dialog.open()
 
     async def _delete(self, name: str) -> None:
-        cluster = self._site.cluster_of(self._viewer)
+        cluster = self._viewer.cluster
         if await attempt(
             self._viewer,
             Role.ADMIN,
@@ -133,7 +135,7 @@ class UsersPage:
                     complain(ValueError("The passwords differ."), "set the password")
                     return
                 cluster, secret, logins = (
-                    self._site.cluster_of(self._viewer),
+                    self._viewer.cluster,
                     password.value or "",
                     list(chosen.value or ()),
                 )

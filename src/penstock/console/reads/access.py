@@ -69,9 +69,7 @@ def users(
     return page_of(rows, lambda row: text.lower() in row.name.lower(), key, descending, first, count)
 
 
-def set_password(
-    cluster: Cluster, name: str, password: str, mechanisms: Sequence[str], *, new: bool
-) -> None:
+def set_password(cluster: Cluster, name: str, password: str, mechanisms: Sequence[str], *, new: bool) -> None:
     """`new` rejects a name that exists: it would get another password by mistake."""
     if not name:
         raise CommandFailed("a user's name cannot be empty.")
