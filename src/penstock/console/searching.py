@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.registry.client import RegistrySettings
 
 MOST_AT_ONCE = 4
+MOST_MEMORY = 4 << 30
+"""A SQL condition may build large values: a search that needs more bytes of address space fails."""
 _slots = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
@@ -96,9 +98,11 @@ def _search(
     timeout: float,
 ) -> None:
     """In the child process."""
+    import resource
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the console handles Ctrl-C
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     result: Any
     try:
         found = read_messages(
@@ -113,6 +117,8 @@ def _search(
         result = Result([], error.format_message())
     except PenstockError as error:
         result = Result([], str(error))
+    except MemoryError:
+        result = Result([], f"the search needs more than {MOST_MEMORY >> 30} GiB of memory")
     try:
         reports.send(result)
     except OSError:

@@ -13,14 +13,13 @@ import click
 
 from penstock.admin.cluster import Cluster, choose_partitions
 from penstock.admin.positions import find_range, parse_position
-from penstock.admin.reader import read_records, stop_on_interrupt
+from penstock.admin.reader import IncomingRecord, read_records, stop_on_interrupt
 from penstock.admin.words import plural
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.shared import cluster_options, json_option, topic_argument
 from penstock.cli.output import note, progress
 from penstock.cli.records.formats import (
     FORMATS,
-    IncomingRecord,
     Layout,
     check_template,
     record_encoder,

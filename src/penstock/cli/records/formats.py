@@ -13,11 +13,12 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
 from penstock.admin.positions import iso_time
+from penstock.admin.reader import IncomingRecord
 
 FORMATS = ("text", "json", "hex", "base64")
 Headers = Sequence[tuple[str, bytes | None]]
@@ -52,18 +53,6 @@ class JsonText(bytes):
         text = cls(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
         text.parsed, text.schema_id = value, schema_id
         return text
-
-
-class IncomingRecord(Protocol):
-    """A consumed record: the part of confluent_kafka's Message that is printed."""
-
-    def topic(self) -> str | None: ...
-    def partition(self) -> int | None: ...
-    def offset(self) -> int | None: ...
-    def key(self) -> bytes | None: ...
-    def value(self) -> bytes | None: ...
-    def timestamp(self) -> tuple[int, int]: ...
-    def headers(self) -> Any: ...
 
 
 def unescape(text: str) -> bytes:

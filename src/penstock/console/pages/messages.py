@@ -41,7 +41,7 @@ _STARTS = {
     "@-1h": "Last hour",
     "@-1d": "Last day",
 }
-_KINDS = {"text": "Text", "regex": "Regular expression", "json": "JSON field"}
+_KINDS = {"text": "Text", "regex": "Regular expression", "json": "JSON field", "sql": "SQL condition"}
 _COLUMNS = (
     ("partition", "Partition", True),
     ("offset", "Offset", True),
@@ -209,7 +209,8 @@ class MessagesTab:
 
     async def _searched(self, query: Query, turn: int) -> list[Message] | None:
         site = self._site
-        matcher(query.kind, query.search)  # report a wrong search before a process starts
+        if query.kind != "sql":  # a condition is only evaluated in the search's own process
+            matcher(query.kind, query.search)  # report a wrong search before a process starts
         self._search = search = await read(
             Search,
             site.cluster.bootstrap,

@@ -10,19 +10,16 @@ import csv
 import io
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.admin.cluster import Cluster, choose_partitions
 from penstock.admin.failure import CommandFailed
 from penstock.admin.positions import Position, find_range, iso_time, parse_position
-from penstock.admin.reader import StopRequest, read_records
+from penstock.admin.reader import IncomingRecord, StopRequest, read_records
 from penstock.console.reads.decoding import Describe, Part, decode
-from penstock.console.reads.matching import KINDS, Candidate, matcher
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message as KafkaMessage
+from penstock.console.reads.matching import KINDS
 
 MOST = 1000
 """The maximum number of messages on a page."""
@@ -36,7 +33,7 @@ class Query:
     """The user's query. It is also the query string of the page, so it can be shared as a link.
 
     start      newest, earliest, latest, an offset, @TIME or -N, as in `penstock consume --from`
-    kind       of `search`: text, regex or json
+    kind       of `search`: text, regex, json or sql
     """
 
     start: str = "newest"
@@ -121,7 +118,6 @@ def read_messages(
     `stop` is requested, the result is what was found up to then.
     CommandFailed, BadSearch, and click's usage errors for a place that is none.
     """
-    matches = matcher(query.kind, query.search)
     stop = stop or StopRequest()
     chosen = choose_partitions(cluster.topic(topic), () if query.partition is None else (query.partition,))
     newest = query.start == "newest"
@@ -140,19 +136,20 @@ def read_messages(
         nonlocal skipped
         skipped += count
 
-    settings: dict[str, object] = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 65536}
-    reader = read_records(cluster, topic, starts, ends, settings, stop, on_deleted=on_deleted)
+    if query.search:
+        batches = _searched(cluster, topic, query, starts, ends, stop, on_deleted, describe)
+    else:
+        batches = _all(cluster, topic, starts, ends, stop, on_deleted)
     try:
-        for batch in reader:
-            scanned += len(batch)
-            for record in batch:
-                if matches(_candidate(record, describe)):
-                    matched += 1
-                    message = _message(record, describe)
-                    if kept.add(message):
-                        fresh.append(message)
-                    if kept.full:
-                        break
+        for count, found_here, records in batches:
+            scanned += count
+            matched += found_here
+            for record in records:
+                message = _message(record, describe)
+                if kept.add(message):
+                    fresh.append(message)
+                if kept.full:
+                    break
             if kept.full:
                 break
             if now() - reported > _REPORT_SECONDS:
@@ -160,7 +157,7 @@ def read_messages(
                 report(Progress(scanned, total, matched, tuple(within(fresh, query.limit))))
                 fresh = []
     finally:
-        reader.close()
+        batches.close()
     found = kept.messages()
     notes = []
     if kept.cut:
@@ -169,6 +166,49 @@ def read_messages(
         notes.append(f"{skipped:,} offsets were deleted before they could be read.")
     report(Progress(scanned, total, matched, done=True, notes=tuple(notes)))
     return found
+
+
+Batches = Generator[tuple[int, int, Iterable[IncomingRecord]], None, None]
+"""For each piece: how many records were read, how many match, and those of them that a read may keep."""
+
+
+def _all(
+    cluster: Cluster,
+    topic: str,
+    starts: dict[int, int],
+    ends: dict[int, int],
+    stop: StopRequest,
+    on_deleted: Callable[[int, int], object],
+) -> Batches:
+    settings: dict[str, object] = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 65536}
+    for batch in read_records(cluster, topic, starts, ends, settings, stop, on_deleted=on_deleted):
+        yield len(batch), len(batch), batch
+
+
+def _searched(
+    cluster: Cluster,
+    topic: str,
+    query: Query,
+    starts: dict[int, int],
+    ends: dict[int, int],
+    stop: StopRequest,
+    on_deleted: Callable[[int, int], object],
+    describe: Describe | None,
+) -> Batches:
+    # Imported here, because Arrow takes long to load and reading without a search does not need it.
+    from penstock.admin.records.columns import read_columns
+    from penstock.console.reads.scanning import finder, newest
+
+    find = finder(query.kind, query.search, describe)
+    left = query.limit
+    for chunk in read_columns(cluster, topic, starts, ends, stop, on_deleted):
+        rows = find(chunk)
+        if query.start == "newest":
+            yield len(chunk), len(rows), newest(chunk, rows, query.limit)
+            continue
+        first = rows[:left]
+        left -= len(first)
+        yield len(chunk), len(first), (chunk.record(int(row)) for row in first)
 
 
 class _Kept:
@@ -234,22 +274,12 @@ def within(messages: Iterable[Message], limit: int) -> list[Message]:
     return found
 
 
-def _candidate(record: KafkaMessage, describe: Describe | None) -> Candidate:
-    key, value, headers = record.key(), record.value(), _headers(record)
-    raw: list[bytes | None] = [key, value]
-    for name, each in headers:
-        raw += [name.encode(errors="replace"), each]
-    return Candidate(
-        lambda: decode(key, describe, "key", headers), lambda: decode(value, describe, "value", headers), raw
-    )
-
-
-def _headers(record: KafkaMessage) -> list[tuple[str, bytes | None]]:
+def _headers(record: IncomingRecord) -> list[tuple[str, bytes | None]]:
     found: Any = record.headers() or ()
     return [(name, value) for name, value in found]
 
 
-def _message(record: KafkaMessage, describe: Describe | None) -> Message:
+def _message(record: IncomingRecord, describe: Describe | None) -> Message:
     kind, stamp = record.timestamp()
     headers = _headers(record)
     key: Any = record.key()
