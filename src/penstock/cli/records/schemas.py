@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from penstock.admin.reader import IncomingRecord
+from penstock.admin.records.outgoing import BadRecord, JsonText, OutgoingRecord
 from penstock.cli.failure import CommandFailed
 from penstock.cli.output import note
-from penstock.cli.records.formats import BadRecord, JsonText, OutgoingRecord
 from penstock.cli.schemas.files import read_schema, references_of
 from penstock.cli.schemas.reasons import incompatible
 from penstock.cli.schemas.registry_options import RegistryAt, registry_options_of_clients
