@@ -98,11 +98,10 @@ def _search(
     timeout: float,
 ) -> None:
     """In the child process."""
-    import resource
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the console handles Ctrl-C
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    limit_memory()
     result: Any
     try:
         found = read_messages(
@@ -123,6 +122,13 @@ def _search(
         reports.send(result)
     except OSError:
         pass  # nobody waits for the result any more
+
+
+def limit_memory() -> None:
+    """In a child process: no more address space than MOST_MEMORY."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
 
 
 def _described(registry: RegistrySettings | None) -> Describe | None:

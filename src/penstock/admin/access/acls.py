@@ -49,7 +49,8 @@ class Acl:
         """What it allows or denies."""
         whom = "everybody" if self.principal == "User:*" else self.principal
         verb = "may" if self.permission == "allow" else "may not"
-        what = "do everything" if self.operation == "all" else self.operation
+        plain = self.operation in ("read", "write", "create", "delete", "alter", "describe")
+        what = "do everything on" if self.operation == "all" else self.operation + ("" if plain else " on")
         kind = self.resource.replace("-", " ")
         if self.resource == "cluster":
             where = "the cluster"
@@ -60,7 +61,7 @@ class Acl:
         else:
             where = f"{kind} '{self.name}'"
         place = "" if self.host == "*" else f", from {self.host} only"
-        return f"{whom} {verb} {what} on {where}{place}."
+        return f"{whom} {verb} {what} {where}{place}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,16 @@ class Deliveries:
         self.failed = 0
         self.bytes = 0
         self.first_error: KafkaError | None = None
+        self.last: tuple[int, int] | None = None
+        """Partition and offset of the record that was delivered last."""
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             self.delivered += 1
             self.bytes += len(message)
+            partition, offset = message.partition(), message.offset()
+            if partition is not None and offset is not None:
+                self.last = (partition, offset)
         else:
             self.fail(error)
 

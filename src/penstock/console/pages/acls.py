@@ -19,6 +19,7 @@ from penstock.admin.access.acls import (
     AclFilter,
     check_principal,
 )
+from penstock.admin.words import plural
 from penstock.console.parts import format as f
 from penstock.console.parts.acting import attempt, complain, read, soon
 from penstock.console.parts.dialogs import confirm_by_name
@@ -88,7 +89,6 @@ class AclsPage:
             on_button=self._pressed,
         )
         self._table.filter.move(holder)
-        self._command = ui.element("div").classes("w-full")
         for each in (self._resource, self._name, self._principal):
             each.on_value_change(self._table.refresh)
         soon(self._table.refresh)
@@ -164,14 +164,14 @@ class Creation:
         ui.label("Create an ACL").classes("text-lg font-bold")
         self._principal = ui.input("Principal, such as User:alice", value=principal).props("autofocus")
         with ui.row().classes("w-full no-wrap gap-2"):
-            self._permission = ui.select(list(PERMISSIONS), value="allow", label="Permission")
+            self._permission = ui.select(list(PERMISSIONS), value="allow", label="Permission").classes("w-36")
             self._operations = ui.select(list(OPERATIONS), value=["read"], label="Operations", multiple=True)
             self._operations.classes("grow").props("use-chips")
         with ui.row().classes("w-full no-wrap gap-2"):
-            self._resource = ui.select(list(RESOURCES), value="topic", label="Resource")
+            self._resource = ui.select(list(RESOURCES), value="topic", label="Resource").classes("w-36")
             self._name = ui.input("Name, * for all").classes("grow")
         with ui.row().classes("w-full no-wrap gap-2"):
-            self._pattern = ui.select(list(PATTERNS), value="literal", label="Pattern")
+            self._pattern = ui.select(list(PATTERNS), value="literal", label="Pattern").classes("w-36")
             self._host = ui.input("From address, * for all", value="*").classes("grow")
         self._principal.classes("w-full")
         fields = (
@@ -231,10 +231,8 @@ class Creation:
                     ui.label(acl.sentence).classes("break-words")
             if reach is not None:
                 named = ", ".join(reach.names) + (" …" if reach.count > len(reach.names) else "")
-                kind = asked[0].resource
-                ui.label(
-                    f"It applies to {reach.count:,} {kind}s that exist now{': ' if named else '.'}{named}"
-                ).classes("muted break-words")
+                what = plural(reach.count, f"existing {asked[0].resource}")
+                ui.label(f"It applies to {what}{': ' if named else '.'}{named}").classes("muted break-words")
             command_line(self._site.command(*_words(asked)))
         self._previewed = asked
         self._button.enable()

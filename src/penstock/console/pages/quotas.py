@@ -98,7 +98,7 @@ class QuotasPage:
 
     async def _alter(self, entity: dict[str, str], key: str, value: float | None) -> bool:
         cluster = self._viewer.cluster
-        doing = f"remove {key}" if value is None else f"set {key} to {value:g}"
+        doing = f"remove {key}" if value is None else f"set {key} to {value:.12g}"
         done = await attempt(
             self._viewer,
             Role.ADMIN,
@@ -137,7 +137,7 @@ class QuotasPage:
                 words = ["quotas", "set"]
                 for kind, name in entity().items():
                     words += [f"--{kind}", name]
-                number = "VALUE" if value.value is None else f"{value.value:g}"
+                number = "VALUE" if value.value is None else f"{value.value:.12g}"
                 area.clear()
                 with area:
                     command_line(self._site.command(*words, f"{key.value}={number}"))

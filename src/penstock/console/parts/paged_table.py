@@ -46,7 +46,8 @@ Load = Callable[[Wanted], Awaitable[tuple[list[dict[str, Any]], int]]]
 _LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
 _STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
   offline: 'negative', FAILED: 'negative', Dead: 'negative', Empty: 'grey', PAUSED: 'grey', STOPPED: 'grey',
-  CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8'
+  CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8',
+  allow: 'positive', deny: 'negative'
   })[props.value] || 'orange-8'">{{ props.value }}</q-badge></q-td>"""
 
 # The text of the label is an expression of Vue: COLUMN and LABEL are names of this program, not of a cluster.

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.admin.records.columns import Chunk, Record
-from penstock.admin.records.condition import BadCondition, Condition
 from penstock.console.reads.decoding import Describe, decode
 from penstock.console.reads.matching import BadSearch, Candidate, Matches, matcher
 from penstock.errors import PenstockError
@@ -44,6 +43,9 @@ def finder(kind: str, text: str, describe: Describe | None) -> Find:
 
 
 def _by_condition(text: str, describe: Describe | None) -> Find:
+    # Imported here, because DuckDB takes long to load.
+    from penstock.admin.records.condition import BadCondition, Condition
+
     try:
         condition = Condition(text)
     except BadCondition as error:
