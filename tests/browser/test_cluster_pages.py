@@ -63,6 +63,16 @@ def log_in(page: Page, site: Site, user: str = "ann", password: str = "pear") ->
     page.wait_for_url(f"{site.url}/")
 
 
+@pytest.mark.promise("console", "People log in and out with the form, in a real browser")
+def test_people_log_in_and_out(page: Page, site: Site) -> None:
+    log_in(page, site)
+    expect(page.get_by_text("ann (admin)")).to_be_visible()
+    page.get_by_role("button", name="Log out").click()
+    page.wait_for_url("**/login")
+    page.goto(f"{site.url}/users")
+    page.wait_for_url("**/login")
+
+
 @pytest.mark.promise(
     "console", "A user, an ACL with a preview of what it allows, and a quota are created, changed and deleted"
 )

@@ -112,6 +112,7 @@ def test_found_messages_are_exported_imported_and_replayed(
     assert site.values(imported) == []
     button.click()
     expect(page.get_by_text("2 records were written.")).to_be_visible()
+    expect(dialog).to_have_count(0)
     expect(page.get_by_role("cell", name="key-23")).to_be_visible()
     written = site.values(source)
     assert sorted(site.values(imported), key=str) == [written[13], written[23]]

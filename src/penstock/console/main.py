@@ -123,8 +123,13 @@ def _listener(settings: Settings) -> AbstractContextManager[socket.socket]:
 
 
 def _headers() -> Headers:
-    others = [each for each in SECURE_HEADERS if each[0] != b"content-security-policy"]
-    return [*others, (b"content-security-policy", _POLICY.encode())]
+    own = [
+        (b"content-security-policy", _POLICY.encode()),
+        # With no-referrer, browsers send forms with the Origin "null": nobody could log in.
+        (b"referrer-policy", b"same-origin"),
+    ]
+    names = {name for name, _ in own}
+    return [*(each for each in SECURE_HEADERS if each[0] not in names), *own]
 
 
 def _application(site: Site) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.admin.cluster import Cluster, choose_partitions
+from penstock.admin.failure import needs_extra
 from penstock.admin.positions import Position, find_range, iso_time, parse_position
 from penstock.admin.reader import IncomingRecord, StopRequest, read_records
 from penstock.admin.records.encoding import encoded, latest_schema
@@ -202,8 +203,9 @@ def _searched(
     describe: Describe | None,
 ) -> Batches:
     # Imported here, because Arrow takes long to load and reading without a search does not need it.
-    from penstock.admin.records.columns import read_columns
-    from penstock.console.reads.scanning import finder, newest
+    with needs_extra("a search", "console"):
+        from penstock.admin.records.columns import read_columns
+        from penstock.console.reads.scanning import finder, newest
 
     find = finder(query.kind, query.search, describe)
     left = query.limit
