@@ -59,7 +59,7 @@ def orders(broker: PenstockBroker) -> str:
     return "orders"
 
 
-@pytest.mark.promise("cli", "`penstock consume --where` prints the records for which a SQL condition is true")
+@pytest.mark.promise("commands", "`penstock consume --where` prints the records for which a SQL condition is true")
 def test_records_are_consumed_by_a_condition(broker: PenstockBroker, orders: str) -> None:
     found = read(broker, orders, "--where", "json->>'city' = 'Bern' AND partition = 0 AND offset >= 4")
     assert [each["key"] for each in found] == ["k12", "k18", "k24", "k30", "k36", "k42", "k48", "k54"]
@@ -75,7 +75,7 @@ def test_records_are_consumed_by_a_condition(broker: PenstockBroker, orders: str
 
 
 @pytest.mark.promise(
-    "cli", "`penstock records` exports records to a file and imports them unchanged, with a preview"
+    "commands", "`penstock records` exports records to a file and imports them unchanged, with a preview"
 )
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
 def test_a_topic_goes_to_a_file_and_back(
@@ -122,7 +122,7 @@ def test_a_file_with_a_wrong_line_changes_nothing(broker: PenstockBroker, tmp_pa
 
 
 @pytest.mark.promise(
-    "cli",
+    "commands",
     "`penstock records replay` writes a range of offsets or times into a topic, with a preview",
 )
 def test_a_range_is_replayed(broker: PenstockBroker, orders: str) -> None:

@@ -46,7 +46,7 @@ def same(found: OutgoingRecord) -> OutgoingRecord:
     return OutgoingRecord(found.value, found.key, list(found.headers), found.partition, found.timestamp)
 
 
-@pytest.mark.promise("cli", "Records exported as JSON lines, CSV or Parquet are imported unchanged")
+@pytest.mark.promise("commands", "Records exported as JSON lines, CSV or Parquet are imported unchanged")
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
 @given(made=records)
 def test_a_file_that_was_exported_is_imported(

@@ -55,12 +55,11 @@ def produce_dialog(
         async def send() -> None:
             where: list[tuple[int, int]] = []
             chosen = None if partition.value is None else int(partition.value)
-            cluster = viewer.cluster
 
             def write() -> None:
                 where.append(
                     produce(
-                        cluster,
+                        viewer.cluster,
                         topic,
                         key=data_of("key", key.value) if key.value else None,
                         value=None if tombstone.value else data_of("value", value.value or ""),

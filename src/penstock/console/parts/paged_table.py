@@ -150,7 +150,8 @@ class PagedTable:
             count,
         )
         try:
-            rows, total = await self._load(wanted)
+            with self._table.client:  # the dialog that asked for it may be deleted meanwhile
+                rows, total = await self._load(wanted)
             label = _NOTHING
         except Exception as error:  # noqa: BLE001 - shown instead of the rows
             label = sentence_of(error)
