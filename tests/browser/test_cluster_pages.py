@@ -58,7 +58,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             console.stop()
 
 
-def create(site: Site, topic: str, *assignment: list[int]) -> None:
+def make_topic(site: Site, topic: str, *assignment: list[int]) -> None:
     """A topic that every broker knows: the console may ask any of them."""
     new = NewTopic(topic, num_partitions=len(assignment), replica_assignment=list(assignment))
     site.cluster.admin.create_topics([new])[topic].result(60)
@@ -95,8 +95,8 @@ def test_people_log_in_and_out(page: Page, site: Site) -> None:
     "console", "A user, an ACL with a preview of what it allows, and a quota are created, changed and deleted"
 )
 def test_a_user_gets_an_acl_and_a_quota(page: Page, site: Site) -> None:
-    create(site, "invoices", [1, 2])
-    create(site, "invoices-eu", [1, 2])
+    make_topic(site, "invoices", [1, 2])
+    make_topic(site, "invoices-eu", [1, 2])
     log_in(page, site)
     page.get_by_role("link", name="Users").click()
     page.get_by_role("button", name="Create user").click()
@@ -200,7 +200,7 @@ def replicas(site: Site, topic: str) -> list[tuple[int, ...]]:
     "console", "A rebalance shows what would move and how many bytes before it moves anything"
 )
 def test_partitions_are_moved_after_a_preview(page: Page, site: Site) -> None:
-    create(site, "heavy", *[[1, 2]] * 6)
+    make_topic(site, "heavy", *[[1, 2]] * 6)
     producer = Producer({"bootstrap.servers": site.cluster.bootstrap})
     for number in range(600):
         producer.produce("heavy", b"x" * 10_000, partition=number % 6)
@@ -230,7 +230,7 @@ def test_partitions_are_moved_after_a_preview(page: Page, site: Site) -> None:
 
 @pytest.mark.promise("console", "A throttled move is shown with its progress, and cancelled")
 def test_a_move_is_cancelled(page: Page, site: Site) -> None:
-    create(site, "slow", [1])
+    make_topic(site, "slow", [1])
     producer = Producer({"bootstrap.servers": site.cluster.bootstrap})
     for _ in range(2000):
         producer.produce("slow", b"x" * 10_000)
@@ -255,7 +255,7 @@ def test_a_move_is_cancelled(page: Page, site: Site) -> None:
 
 @pytest.mark.promise("console", "Leaders that would be elected are shown before the election")
 def test_preferred_leaders_are_elected_after_a_preview(page: Page, site: Site) -> None:
-    create(site, "led", [1, 2])
+    make_topic(site, "led", [1, 2])
     site.penstock("cluster", "reassign", "--move", "led:0=2,1")
     assert site.cluster.leaders("led") == {0: 1}
     log_in(page, site)

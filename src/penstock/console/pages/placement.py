@@ -45,7 +45,6 @@ class PlacementPage:
     def __init__(self, site: Site, viewer: Viewer, text: str, shown: str) -> None:
         self._site, self._viewer = site, viewer
         dialogs = MoveDialogs(site, viewer, self._changed)
-        self._dialogs = dialogs
         if viewer.may(Role.ADMIN):
             with ui.row().classes("gap-2"):
                 for label, icon, act in (
