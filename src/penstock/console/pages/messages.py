@@ -121,9 +121,15 @@ class MessagesTab:
             choices = dict(_STARTS)
             if query.start not in choices:
                 choices[query.start] = query.start
-            self._start = ui.select(
-                choices, value=query.start, label="Start", with_input=True, new_value_mode="add-unique"
-            ).tooltip("Also an offset, @2024-05-01T12:00, @-15m, or -100 for the last 100 of each partition")
+            self._start = (
+                ui.select(
+                    choices, value=query.start, label="Start", with_input=True, new_value_mode="add-unique"
+                )
+                .classes("w-44")
+                .tooltip(
+                    "Also an offset, @2024-05-01T12:00, @-15m, or -100 for the last 100 of each partition"
+                )
+            )
             self._partition = ui.number("Partition", value=query.partition, min=0, precision=0).classes(
                 "w-24"
             )
@@ -135,7 +141,7 @@ class MessagesTab:
             ).classes("w-44")
             self._text_box = (
                 ui.input("Search", value=query.search).classes(f"grow {SEARCH}").props("clearable")
-            )
+            ).style("flex-basis: 200px")
             for each in (self._start, self._partition, self._limit, self._kind, self._text_box):
                 each.props("outlined dense")
             self._text_box.on("keydown.enter", self.load)

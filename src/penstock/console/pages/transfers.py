@@ -128,8 +128,8 @@ class ImportDialog:
                 .classes("w-full")
             )
             self._area = ui.column().classes("w-full gap-2")
-            self._keep = ui.checkbox("Keep the partitions of the file (otherwise: by the key)")
-            self._times = ui.checkbox("Keep the timestamps of the file", value=True)
+            self._keep = ui.checkbox("Keep the partitions of the file (otherwise: by the key)").props("dense")
+            self._times = ui.checkbox("Keep the timestamps of the file", value=True).props("dense")
             self._running = _Running(site, viewer, after)
             with ui.row().classes("w-full justify-end"):
                 ui.button("Close", on_click=self._dialog.close).props("flat no-caps")
@@ -237,8 +237,8 @@ class ReplayDialog:
             )
             self._partition = _box(ui.number("Only this partition (empty: all)", min=0, precision=0))
             self._where = _box(ui.input("Only where this SQL condition is true (empty: all)"))
-            self._keep = ui.checkbox("Keep the partitions (otherwise: by the key)")
-            self._times = ui.checkbox("Keep the timestamps", value=True)
+            self._keep = ui.checkbox("Keep the partitions (otherwise: by the key)").props("dense")
+            self._times = ui.checkbox("Keep the timestamps", value=True).props("dense")
             self._area = ui.column().classes("w-full gap-2").props('role="status"')
             self._running = _Running(site, viewer, after)
             with ui.row().classes("w-full justify-end"):
