@@ -59,7 +59,7 @@ def orders(broker: PenstockBroker) -> str:
     return "orders"
 
 
-@pytest.mark.promise("commands", "`penstock consume --where` prints the records for which a SQL condition is true")
+@pytest.mark.promise("commands", "`penstock consume --where` prints the records that fit a SQL condition")
 def test_records_are_consumed_by_a_condition(broker: PenstockBroker, orders: str) -> None:
     found = read(broker, orders, "--where", "json->>'city' = 'Bern' AND partition = 0 AND offset >= 4")
     assert [each["key"] for each in found] == ["k12", "k18", "k24", "k30", "k36", "k42", "k48", "k54"]
