@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.admin.failure import needs_extra
 from penstock.errors import PenstockError
 
-with needs_extra("a SQL condition", "console"):
+with needs_extra("a SQL condition", "records"):
     import duckdb
 
 if TYPE_CHECKING:

@@ -131,7 +131,7 @@ def _plain(cell: str) -> str:
 
 class _Parquet:
     def __init__(self, stream: IO[bytes]) -> None:
-        with needs_extra("Parquet", "console"):
+        with needs_extra("Parquet", "records"):
             import pyarrow as pa
             import pyarrow.parquet as pq
 
@@ -248,7 +248,7 @@ def _of_row(row: dict[str, str | None]) -> OutgoingRecord:
 
 
 def _read_parquet(path: str) -> Iterator[OutgoingRecord]:
-    with needs_extra("Parquet", "console"):
+    with needs_extra("Parquet", "records"):
         import pyarrow as pa
         import pyarrow.parquet as pq
     try:

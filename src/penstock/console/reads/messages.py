@@ -203,7 +203,7 @@ def _searched(
     describe: Describe | None,
 ) -> Batches:
     # Imported here, because Arrow takes long to load and reading without a search does not need it.
-    with needs_extra("a search", "console"):
+    with needs_extra("a search", "records"):
         from penstock.admin.records.columns import read_columns
         from penstock.console.reads.scanning import finder, newest
 
