@@ -13,6 +13,7 @@ from bench import (
     cluster,
     connect,
     connect_mirror,
+    console,
     groups,
     native,
     registry,
@@ -42,6 +43,7 @@ PARTS = (
     "security",
     "connect",
     "mirror",
+    "console",
 )
 
 
@@ -84,6 +86,9 @@ def measure(part: str, report: Report, *, quick: bool) -> None:
         case "mirror":
             print("\nReplication between two brokers: 1 KiB records, one partition, exactly once")
             connect_mirror.measure(report, megabytes=64 if quick else 512)
+        case "console":
+            print("\nWeb console: 5,000 topics in chromium; searches of 100-byte records in one partition")
+            console.measure(report, records=500_000 if quick else 3_000_000, pages=3 if quick else 9)
         case "registry":
             print("\nSchema registry: 10,000 schemas, 8 connections, one process")
             registry.measure(report, seconds=2 if quick else 5)

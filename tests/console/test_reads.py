@@ -20,8 +20,7 @@ from penstock.console.reads.messages import (
     Message,
     Progress,
     Query,
-    as_csv,
-    as_json_lines,
+    export,
     produce,
     read_messages,
     tail,
@@ -164,7 +163,7 @@ def search_results(search: Search) -> Result:
 )
 def test_a_search_without_end_is_cancelled(broker: PenstockBroker, cluster: Cluster) -> None:
     topics.create_topic(cluster, "backtracking", 1, 1, {})
-    produce(cluster, "backtracking", key=None, value="a" * 60 + "!", headers={})
+    produce(cluster, "backtracking", key=None, value=b"a" * 60 + b"!", headers={})
     query = Query(search="(a+)+$", kind="regex")
     searches = [Search(broker.bootstrap, {}, None, "backtracking", query, 60.0) for _ in range(MOST_AT_ONCE)]
     with pytest.raises(CommandFailed, match="searches are running already"):
@@ -190,7 +189,7 @@ def test_new_messages_are_shown_as_they_come(cluster: Cluster) -> None:
     )
     follower.start()
     while not came.wait(1.0):
-        produce(cluster, "live", key="k", value="v", headers={"h": "1"})
+        produce(cluster, "live", key=b"k", value=b"v", headers={"h": "1"})
     stop.requested = True
     follower.join(60)
     assert not follower.is_alive()
@@ -267,13 +266,13 @@ def test_exports_are_complete_and_harmless(broker: PenstockBroker, cluster: Clus
     assert producer.flush(60) == 0
     found = read_messages(cluster, "odd", Query(start="earliest"))
     assert [each.value.kind for each in found] == ["bytes", "text", "null", "text", "json", "bytes"]
-    lines = as_json_lines(found).decode().splitlines()
+    lines = export(found, "jsonl").decode().splitlines()
     # What `penstock produce --format json` makes of them.
     from penstock.cli.records.formats import line_decoder
 
     read_back = line_decoder("json", key_separator=None, null_value=None)
     assert [read_back(line.encode()).value for line in lines] == odd
-    rows = list(csv.DictReader(io.StringIO(as_csv(found).decode())))
+    rows = list(csv.DictReader(io.StringIO(export(found, "csv").decode())))
     assert rows[1]["value"] == "'=HYPERLINK(1)"
 
 

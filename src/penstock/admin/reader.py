@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.admin.cluster import EARLIEST, Cluster
 from penstock.admin.failure import CommandFailed, UnknownTopic, reason
@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 _BATCH = 1000
+
+
+class IncomingRecord(Protocol):
+    """A consumed record: the part of confluent_kafka's Message that is printed."""
+
+    def topic(self) -> str | None: ...
+    def partition(self) -> int | None: ...
+    def offset(self) -> int | None: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def headers(self) -> Any: ...
 
 
 class Remaining:

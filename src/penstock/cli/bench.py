@@ -17,11 +17,11 @@ import click
 from penstock.admin.cluster import Cluster, choose_partitions
 from penstock.admin.positions import Position, find_range
 from penstock.admin.reader import StopRequest, read_records, stop_on_interrupt
+from penstock.admin.records.sending import COMPRESSIONS
 from penstock.admin.words import human_bytes
 from penstock.cli.failure import CommandFailed, reason
 from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, progress, table
-from penstock.cli.records.produce import COMPRESSIONS
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

@@ -53,6 +53,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "configs": ("penstock.cli.topics.configs", "configs", "Show and change settings of topics and brokers."),
     "produce": ("penstock.cli.records.produce", "produce", "Write records to a topic."),
     "consume": ("penstock.cli.records.consume", "consume", "Read records of a topic."),
+    "records": (
+        "penstock.cli.records.files",
+        "records",
+        "Export records to files, import files, replay records into a topic.",
+    ),
     "offsets": ("penstock.cli.topics.offsets", "offsets", "Show a topic's offsets, also by time."),
     "groups": (
         "penstock.cli.groups.commands",

@@ -19,6 +19,7 @@ from penstock.console.login import PUBLIC, endpoints, operator
 from penstock.console.pages import register
 from penstock.console.settings import Settings
 from penstock.console.site import Site
+from penstock.console.uploads import LimitedBodies
 from penstock.elected.process import guard, identify, listen, loop_factory, write_ready
 from penstock.web.access import Role, ServerAccess
 from penstock.web.guard import SECURE_HEADERS, Headers
@@ -37,7 +38,8 @@ _POLICY = (
     "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'self'; "
     "frame-ancestors 'none'"
 )
-_BODIES = ("application/x-www-form-urlencoded", "application/json")
+# Forms of other sites have these types, too; their Origin is rejected.
+_BODIES = ("application/x-www-form-urlencoded", "multipart/form-data", "application/json")
 # Only websockets: socket.io's other transport sends requests with bodies of any content type.
 _TRANSPORT: Literal["websocket"] = "websocket"
 _ICON = (
@@ -121,12 +123,18 @@ def _listener(settings: Settings) -> AbstractContextManager[socket.socket]:
 
 
 def _headers() -> Headers:
-    others = [each for each in SECURE_HEADERS if each[0] != b"content-security-policy"]
-    return [*others, (b"content-security-policy", _POLICY.encode())]
+    own = [
+        (b"content-security-policy", _POLICY.encode()),
+        # With no-referrer, browsers send forms with the Origin "null": nobody could log in.
+        (b"referrer-policy", b"same-origin"),
+    ]
+    names = {name for name, _ in own}
+    return [*(each for each in SECURE_HEADERS if each[0] not in names), *own]
 
 
 def _application(site: Site) -> Any:
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    outer.add_middleware(LimitedBodies)
     for path, endpoint in endpoints(site).items():
         outer.add_route(path, endpoint, methods=["GET", "POST"] if path in ("/login", "/logout") else ["GET"])
     register(site)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.registry.client import RegistrySettings
 
 MOST_AT_ONCE = 4
+MOST_MEMORY = 4 << 30
+"""A SQL condition may build large values: a search that needs more bytes of address space fails."""
 _slots = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
@@ -99,6 +101,7 @@ def _search(
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the console handles Ctrl-C
+    limit_memory()
     result: Any
     try:
         found = read_messages(
@@ -113,10 +116,19 @@ def _search(
         result = Result([], error.format_message())
     except PenstockError as error:
         result = Result([], str(error))
+    except MemoryError:
+        result = Result([], f"the search needs more than {MOST_MEMORY >> 30} GiB of memory")
     try:
         reports.send(result)
     except OSError:
         pass  # nobody waits for the result any more
+
+
+def limit_memory() -> None:
+    """In a child process: no more address space than MOST_MEMORY."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
 
 
 def _described(registry: RegistrySettings | None) -> Describe | None:

@@ -25,6 +25,7 @@ class Site:
     """None if no login is required."""
     worker: ConnectWorker | None = None
     urls: dict[str, str] = field(default_factory=dict)
+    _clusters: dict[str, Cluster] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Settings, sessions: Sessions | None) -> Site:
@@ -42,6 +43,13 @@ class Site:
     @property
     def name(self) -> str:
         return self.settings.name or self.cluster.bootstrap
+
+    def cluster_as(self, user: str) -> Cluster:
+        """The cluster for a user's actions: the client id, which the audit topic records, has the name."""
+        if user not in self._clusters:
+            settings = {**self.cluster.settings, "client.id": f"{self.cluster.settings['client.id']}/{user}"}
+            self._clusters[user] = Cluster(self.cluster.bootstrap, settings, timeout=self.cluster.timeout)
+        return self._clusters[user]
 
     def command(self, *words: str) -> str:
         """The equivalent command line, quoted for a shell, because names may contain anything."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from penstock.admin.cluster import Cluster
 from penstock.admin.failure import CommandFailed
 from penstock.console.site import Site
 from penstock.web.access import Principal, Role, allows, principal_of
@@ -19,6 +20,10 @@ class NotAllowed(CommandFailed):
     """The role does not allow the action, or the console is read-only."""
 
 
+def _no_cluster() -> Cluster:
+    raise CommandFailed("this page is not connected to a cluster.")
+
+
 @dataclass(frozen=True, slots=True)
 class Viewer:
     principal: Principal
@@ -26,14 +31,27 @@ class Viewer:
     logged_in: bool
     lasts: Callable[[], bool] = lambda: True
     """Whether the session is still valid: the user may have logged out on another page."""
+    connect: Callable[[], Cluster] = _no_cluster
+
+    @property
+    def cluster(self) -> Cluster:
+        """For the user's actions: its client id names the user."""
+        return self.connect()
 
     @classmethod
     def of(cls, request: Request, site: Site) -> Viewer:
         sessions, headers = site.sessions, list(request.scope["headers"])
         principal = principal_of(request.scope)
         if sessions is None or sessions.principal(headers) is None:
-            return cls(principal, site.settings.read_only, sessions is not None)
-        return cls(principal, site.settings.read_only, True, lambda: sessions.principal(headers) is not None)
+            logged_in = sessions is not None
+            return cls(principal, site.settings.read_only, logged_in, connect=lambda: site.cluster)
+        return cls(
+            principal,
+            site.settings.read_only,
+            True,
+            lambda: sessions.principal(headers) is not None,
+            lambda: site.cluster_as(principal.name),
+        )
 
     def may(self, role: Role) -> bool:
         if self.read_only and role is not Role.READ:

@@ -102,7 +102,8 @@ class Tools:
 
         start: "newest" (default), "earliest", an offset, "-N" for the last N, or "@TIME" with an ISO 8601
         time or an age such as "@-15m". search: only messages with this in the key, value or headers;
-        search_kind is "text", "regex" or "json" (a path with an optional comparison: customer.city=Bern).
+        search_kind is "text", "regex", "json" (a path with an optional comparison: customer.city=Bern) or
+        "sql" (a condition on partition, offset, timestamp, key, value, json and headers, in DuckDB's SQL).
         Searches for at most 30 seconds.
         """
         if search_kind not in KINDS:
@@ -255,7 +256,12 @@ class Tools:
     ) -> dict[str, Any]:
         """Write one message with a text value; null is a tombstone. Returns its partition and offset."""
         at, offset = messages.produce(
-            self._cluster, topic, key=key, value=value, headers=headers or {}, partition=partition
+            self._cluster,
+            topic,
+            key=None if key is None else key.encode(),
+            value=None if value is None else value.encode(),
+            headers=headers or {},
+            partition=partition,
         )
         return {"partition": at, "offset": offset}
 

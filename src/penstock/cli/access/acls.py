@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from typing import Any, TypeVar
 
 import click
 
+from penstock.admin.access.acls import (
+    CLUSTER_NAME,
+    OPERATIONS,
+    RESOURCES,
+    Acl,
+    AclFilter,
+    check_principal,
+    create_acls,
+    delete_acls,
+)
+from penstock.admin.access.acls import list_acls as find_acls
 from penstock.admin.cluster import Cluster
 from penstock.admin.wire_client import WireCluster
 from penstock.admin.words import plural
-from penstock.cli.failure import CommandFailed
 from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.errors import error_for_code
-from penstock.wire.api_keys import ApiKey
-from penstock.wire.codec import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Kafka's numbers, by the names that its own tools show.
-_RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional-id", 6: "delegation-token", 7: "user"}
-_OPERATIONS = {
-    2: "all", 3: "read", 4: "write", 5: "create", 6: "delete", 7: "alter", 8: "describe",
-    9: "cluster-action", 10: "describe-configs", 11: "alter-configs", 12: "idempotent-write",
-    13: "create-tokens", 14: "describe-tokens", 15: "two-phase-commit",
-}  # fmt: skip
-_PERMISSIONS = {2: "deny", 3: "allow"}
-_PATTERNS = {3: "literal", 4: "prefixed"}
-_ANY, _MATCH = 1, 2
-_CLUSTER_NAME = "kafka-cluster"
-
-Resource = tuple[int, str | None]
-
-
-def _number(names: dict[int, str], name: str) -> int:
-    return next(number for number, known in names.items() if known == name)
+Resource = tuple[str | None, str | None]
 
 
 def _resource_options(command: F) -> F:
@@ -50,11 +42,11 @@ def _resource_options(command: F) -> F:
 
 def _resources(given: dict[str, Any]) -> list[Resource]:
     """The resources that the options name."""
-    found: list[Resource] = [(4, _CLUSTER_NAME)] if given.pop("on_cluster") else []
-    for number, kind in _RESOURCES.items():
+    found: list[Resource] = [("cluster", CLUSTER_NAME)] if given.pop("on_cluster") else []
+    for kind in RESOURCES:
         name = given.pop(kind.replace("-", "_"), None)
         if name is not None:
-            found.append((number, name))
+            found.append((kind, name))
     return found
 
 
@@ -64,7 +56,7 @@ _operations_argument = click.argument(
     metavar="OPERATION...",
     nargs=-1,
     required=True,
-    type=click.Choice(tuple(_OPERATIONS.values()), case_sensitive=False),
+    type=click.Choice(OPERATIONS, case_sensitive=False),
 )
 _prefixed_option = click.option("--prefixed", is_flag=True, help="All resources whose names begin like this.")
 _host_option = click.option(
@@ -89,21 +81,10 @@ def list_acls(principal: str | None, matching: bool, as_json: bool, cluster: Clu
     \b
     penstock acls list --topic orders --matching
     """
-    resources: list[Resource] = _resources(given) or [(_ANY, None)]
-    found: list[Message] = []
+    resources: list[Resource] = _resources(given) or [(None, None)]
+    wanted = [AclFilter(kind, name, principal, matching=matching) for kind, name in resources]
     with WireCluster(cluster) as wire:
-        broker = wire.brokers()[0]
-        for resource in resources:
-            request = _filter(resource, _MATCH if matching else _ANY, principal, None, _ANY, _ANY)
-            answer = broker.request(ApiKey.DESCRIBE_ACLS, request)
-            _check(answer.error_code, answer.error_message, "cannot list ACLs")
-            found += [
-                Message(
-                    resource_type=one.resource_type, resource_name=one.resource_name,
-                    pattern_type=one.pattern_type, **acl.__dict__,
-                )
-                for one in answer.resources for acl in one.acls
-            ]  # fmt: skip
+        found = find_acls(wire, wanted)
     _show(found, as_json)
     if not found and not as_json:
         note("No ACLs.")
@@ -151,32 +132,33 @@ def _create(
     resources = _resources(given)
     if not resources:
         raise click.UsageError("name a resource: --topic, --group, --cluster or --transactional-id")
-    _check_principal(principal)
+    try:
+        check_principal(principal)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'PRINCIPAL'") from None
     created = [
-        Message(
-            resource_type=kind,
-            resource_name=name,
-            resource_pattern_type=4 if prefixed and kind != 4 else 3,
-            principal=principal,
-            host=host,
-            operation=_number(_OPERATIONS, operation.lower()),
-            permission_type=_number(_PERMISSIONS, permission),
+        Acl(
+            principal,
+            permission,
+            operation.lower(),
+            kind or "",
+            name or "",
+            "prefixed" if prefixed and kind != "cluster" else "literal",
+            host,
         )
         for kind, name in resources
         for operation in operations
     ]
     with WireCluster(cluster) as wire:
-        answer = wire.brokers()[0].request(ApiKey.CREATE_ACLS, Message(creations=created))
-    for result in answer.results:
-        _check(result.error_code, result.error_message, "cannot add the ACL")
-    _show([Message(**one.__dict__, pattern_type=one.resource_pattern_type) for one in created], as_json)
+        create_acls(wire, created)
+    _show(created, as_json)
 
 
 @acls.command()
 @click.option("--principal", metavar="PRINCIPAL", help="Only of this principal, such as User:alice.")
 @click.option(
     "--operation",
-    type=click.Choice(tuple(_OPERATIONS.values()), case_sensitive=False),
+    type=click.Choice(OPERATIONS, case_sensitive=False),
     help="Only of this operation.",
 )
 @click.option("--host", metavar="ADDRESS", help="Only from this address.")
@@ -196,67 +178,21 @@ def delete(
     resources: list[Resource] = _resources(given)
     if not (resources or principal or everything):
         raise click.UsageError("name what to delete: a resource, --principal, or --all")
-    number = _ANY if operation is None else _number(_OPERATIONS, operation.lower())
-    filters = [
-        _filter(resource, _ANY, principal, host, number, _ANY) for resource in resources or [(_ANY, None)]
+    wanted = [
+        AclFilter(kind, name, principal, host, None if operation is None else operation.lower())
+        for kind, name in resources or [(None, None)]
     ]
     with WireCluster(cluster) as wire:
-        answer = wire.brokers()[0].request(ApiKey.DELETE_ACLS, Message(filters=filters))
-    deleted: list[Message] = []
-    for result in answer.filter_results:
-        _check(result.error_code, result.error_message, "cannot delete ACLs")
-        deleted += result.matching_acls
+        deleted = delete_acls(wire, wanted)
     _show(deleted, as_json)
     if not as_json:
         note(f"{plural(len(deleted), 'ACL')} deleted.")
 
 
-def _filter(
-    resource: Resource, pattern: int, principal: str | None, host: str | None, operation: int, permission: int
-) -> Message:
-    kind, name = resource
-    return Message(
-        resource_type_filter=kind,
-        resource_name_filter=name,
-        pattern_type_filter=pattern,
-        principal_filter=principal,
-        host_filter=host,
-        operation=operation,
-        permission_type=permission,
-    )
-
-
-def _check_principal(principal: str) -> None:
-    kind, colon, name = principal.partition(":")
-    if not (kind and colon and name):
-        raise click.BadParameter(
-            f"'{principal}' is not a principal: write User:{principal}", param_hint="'PRINCIPAL'"
-        )
-
-
-def _check(code: int, message: str | None, doing: str) -> None:
-    if code:
-        error = error_for_code(code)
-        reason = message or type(error).__name__
-        hint = " Set authorizer.class.name on the brokers." if code == 54 else ""
-        raise CommandFailed(f"{doing}: {reason}{hint}")
-
-
-def _show(found: Iterable[Message], as_json: bool) -> None:
-    rows = [
-        (
-            one.principal,
-            _PERMISSIONS.get(one.permission_type, str(one.permission_type)),
-            _OPERATIONS.get(one.operation, str(one.operation)),
-            _RESOURCES.get(one.resource_type, str(one.resource_type)),
-            one.resource_name,
-            _PATTERNS.get(one.pattern_type, str(one.pattern_type)),
-            one.host,
-        )
-        for one in found
-    ]
+def _show(found: Iterable[Acl], as_json: bool) -> None:
+    rows = [astuple(acl) for acl in sorted(found)]
     columns = ("principal", "permission", "operation", "resource", "name", "pattern", "host")
     if as_json:
-        emit_json([dict(zip(columns, row, strict=True)) for row in sorted(rows)])
+        emit_json([dict(zip(columns, row, strict=True)) for row in rows])
     elif rows:
-        table(columns, sorted(rows))
+        table(columns, rows)

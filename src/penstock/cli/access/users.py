@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable
-
 import click
 
+from penstock.admin.access.users import (
+    DEFAULT_MECHANISM,
+    MAX_ITERATIONS,
+    MECHANISMS,
+    MIN_ITERATIONS,
+    delete_user,
+    known_users,
+    set_password,
+)
 from penstock.admin.cluster import Cluster
 from penstock.admin.wire_client import WireCluster
-from penstock.cli.failure import CommandFailed, did_you_mean
 from penstock.cli.options.secret_files import password_options, read_password
 from penstock.cli.options.shared import cluster_options, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.credentials.scram import MAX_ITERATIONS, MIN_ITERATIONS, salted_password
-from penstock.errors import error_for_code
-from penstock.wire.api_keys import ApiKey
-from penstock.wire.codec import Message
-
-_NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-_NAMES = {number: name for name, number in _NUMBERS.items()}
-DEFAULT_MECHANISM = "SCRAM-SHA-512"
-_SALT_BYTES = 20
 
 _mechanism_option = click.option(
     "--mechanism",
     "mechanisms",
-    type=click.Choice(tuple(_NUMBERS), case_sensitive=False),
+    type=click.Choice(MECHANISMS, case_sensitive=False),
     multiple=True,
     help="For logins with this mechanism (repeatable).",
 )
@@ -106,16 +102,7 @@ def delete(name: str, mechanisms: tuple[str, ...], as_json: bool, cluster: Clust
     Existing sessions continue until they expire (connections.max.reauth.ms). New logins fail immediately.
     """
     with WireCluster(cluster) as wire:
-        found = known_users(wire)
-        if name not in found:
-            raise CommandFailed(f"no user '{name}'.{did_you_mean(name, found)}")
-        have = sorted(mechanism for mechanism, _ in found[name])
-        missing = sorted(set(mechanisms) - set(have))
-        if missing:
-            raise CommandFailed(f"user '{name}' has no {missing[0]} password: it has {', '.join(have)}.")
-        deleted = sorted(mechanisms) or have
-        deletions = [Message(name=name, mechanism=_NUMBERS[mechanism]) for mechanism in deleted]
-        _alter(wire, deletions, [], f"cannot delete user '{name}'")
+        deleted = delete_user(wire, name, mechanisms)
     if as_json:
         emit_json([{"user": name, "mechanism": mechanism} for mechanism in deleted])
     else:
@@ -154,54 +141,5 @@ def hash_password(
         click.echo(line)
 
 
-def set_password(
-    wire: WireCluster,
-    name: str,
-    password: str,
-    mechanisms: Iterable[str] = (DEFAULT_MECHANISM,),
-    iterations: int = MIN_ITERATIONS,
-) -> None:
-    """The salt is new each time; the password itself is not sent."""
-    upsertions = []
-    for mechanism in mechanisms:
-        salt = secrets.token_bytes(_SALT_BYTES)
-        upsertions.append(
-            Message(
-                name=name,
-                mechanism=_NUMBERS[mechanism],
-                iterations=iterations,
-                salt=salt,
-                salted_password=salted_password(mechanism, password, salt, iterations),
-            )
-        )
-    _alter(wire, [], upsertions, f"cannot add user '{name}'")
-
-
-def known_users(wire: WireCluster) -> dict[str, list[tuple[str, int]]]:
-    """Mechanisms and iterations of each user."""
-    answer = wire.brokers()[0].request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, Message(users=None))
-    _check(answer.error_code, answer.error_message, "cannot list users")
-    found: dict[str, list[tuple[str, int]]] = {}
-    for one in answer.results:
-        _check(one.error_code, one.error_message, f"cannot describe user '{one.user}'")
-        found[one.user] = [
-            (_NAMES.get(info.mechanism, str(info.mechanism)), info.iterations)
-            for info in one.credential_infos
-        ]
-    return found
-
-
-def _alter(wire: WireCluster, deletions: list[Message], upsertions: list[Message], doing: str) -> None:
-    request = Message(deletions=deletions, upsertions=upsertions)
-    answer = wire.brokers()[0].request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request)
-    for result in answer.results:
-        _check(result.error_code, result.error_message, doing)
-
-
 def _row(user: str, mechanism: str, iterations: int) -> dict[str, str | int]:
     return {"user": user, "mechanism": mechanism, "iterations": iterations}
-
-
-def _check(code: int, message: str | None, doing: str) -> None:
-    if code:
-        raise CommandFailed(f"{doing}: {message or type(error_for_code(code)).__name__}")

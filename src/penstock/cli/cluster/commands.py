@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
 from penstock.admin.cluster import Cluster, TopicDescription
-from penstock.admin.partitions.moves import Key, Move, TooFewBrokers, rebalance, vacate
-from penstock.admin.partitions.state import (
-    PREFERRED,
-    UNCLEAN,
-    ClusterPlacement,
+from penstock.admin.partitions.execution import (
+    asking,
+    begin,
+    cancel,
+    change_throttle,
+    cluster_state,
+    copied_bytes,
     elect,
-    read_moving,
-    read_sizes,
-    read_state,
-    reassign,
+    requested_moves,
 )
+from penstock.admin.partitions.moves import Key, Move, TooFewBrokers, rebalance, vacate
+from penstock.admin.partitions.state import ClusterPlacement, read_moving, read_sizes
 from penstock.admin.wire_client import WireCluster, failure
 from penstock.admin.words import human_bytes, plural
-from penstock.cli.cluster.run import carry_out, show_moving, wait_for_moves
+from penstock.cli.cluster.run import show_moving, wait_for_moves
 from penstock.cli.failure import CommandFailed, UnknownTopic
 from penstock.cli.options.shared import cluster_options, complete_topics, json_option
 from penstock.cli.output import emit_json, note, table
-from penstock.errors import ApiError, ElectionNotNeeded
-
-T = TypeVar("T")
+from penstock.errors import ApiError
 
 
 class DescribeByDefault(click.Group):
@@ -173,7 +170,7 @@ def rebalance_command(
     cluster: Cluster,
 ) -> None:
     """Balance replicas and leaders over the brokers, moving as little as possible."""
-    state = _state(cluster)
+    state = cluster_state(cluster)
     _check_topics(state, topics)
     placed = {key: one for key, one in state.placed.items() if not topics or key[0] in topics}
     moves = rebalance(placed, state.racks)
@@ -201,7 +198,7 @@ def decommission(
     empty = f"Broker {broker} has no replicas. It can be stopped."
     begun = False
     while True:
-        state = _state(cluster)
+        state = cluster_state(cluster)
         if broker not in state.racks and not any(broker in placed for placed in state.placed.values()):
             known = ", ".join(map(str, sorted(state.racks)))
             raise CommandFailed(
@@ -246,8 +243,11 @@ def decommission(
     help="Show ongoing reassignments, and remove a throttle that is no longer needed.",
 )
 @click.option("--wait", is_flag=True, help="Wait until no reassignment is ongoing.")
-@click.option("--cancel", is_flag=True, help="Cancel all ongoing reassignments, or only those of --topic.")
+@click.option(
+    "--cancel", "cancels", is_flag=True, help="Cancel all ongoing reassignments, or only those of --topic."
+)
 @click.option("--topic", "topics", multiple=True, shell_complete=complete_topics, help="Only this topic.")
+@preview_option
 @throttle_option
 @no_wait_option
 @json_option
@@ -257,15 +257,23 @@ def reassign_command(
     file: Path | None,
     status: bool,
     wait: bool,
-    cancel: bool,
+    cancels: bool,
     topics: tuple[str, ...],
+    preview: bool,
     throttle: int | None,
     no_wait: bool,
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Move partitions to other brokers; show or cancel ongoing reassignments."""
-    chosen = [bool(wanted or file), status, wait, cancel]
+    """Move partitions to other brokers; show, throttle or cancel ongoing reassignments.
+
+    --throttle alone throttles the reassignments that are under way.
+    """
+    chosen = [bool(wanted or file), status, wait, cancels]
+    if not any(chosen) and throttle is not None:
+        change_throttle(cluster, throttle)
+        show_moving(cluster, as_json)
+        return
     if sum(chosen) != 1:
         raise click.UsageError("give --move or --file, or one of --status, --wait and --cancel")
     if status:
@@ -273,20 +281,18 @@ def reassign_command(
     elif wait:
         wait_for_moves(cluster, None, show=not as_json)
         show_moving(cluster, as_json)
-    elif cancel:
+    elif cancels:
         _cancel(cluster, topics, as_json)
     else:
-        state = _state(cluster)
+        state = cluster_state(cluster)
         asked = {**(_from_file(file) if file else {}), **dict(map(_parse_move, wanted))}
         _check_partitions(state, asked)
-        placed = state.placed
-        moves = [Move(*key, placed[key], new) for key, new in sorted(asked.items()) if placed[key] != new]
         _move(
             cluster,
             state,
-            moves,
+            requested_moves(state, asked),
             "The replicas are already in place.",
-            False,
+            preview,
             throttle,
             no_wait,
             True,
@@ -295,13 +301,10 @@ def reassign_command(
 
 
 def _cancel(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> None:
-    state = _state(cluster)
+    state = cluster_state(cluster)
     _check_topics(state, topics)
     keys = [key for key in state.moving if not topics or key[0] in topics]
-    refused: dict[Key, ApiError] = {}
-    if keys:
-        with WireCluster(cluster) as wire:
-            refused = _asking(lambda: reassign(wire, dict.fromkeys(keys)), "cannot cancel the reassignments")
+    refused = cancel(cluster, keys)
     back = [key for key in keys if key not in refused]
     if as_json:
         emit_json({"cancelled": [{"topic": topic, "partition": index} for topic, index in back]})
@@ -338,7 +341,7 @@ def elect_command(
     """Elect the preferred leaders: the first replica of each partition, if it is in sync."""
     if partitions and topic is None:
         raise click.UsageError("--partition needs --topic")
-    state = _state(cluster)
+    state = cluster_state(cluster)
     asked: dict[str, list[int]] | None = None
     if topic is not None:
         _check_topics(state, (topic,))
@@ -347,16 +350,8 @@ def elect_command(
         }
     if unclean and not yes:
         click.confirm("Acknowledged records may be lost. Continue?", abort=True, err=True)
-    with WireCluster(cluster) as wire:
-        results = _asking(
-            lambda: elect(wire, asked, UNCLEAN if unclean else PREFERRED), "cannot elect leaders"
-        )
-    failed = {
-        key: error
-        for key, error in results.items()
-        if error is not None and not isinstance(error, ElectionNotNeeded)
-    }
-    elected = sorted(key for key, error in results.items() if error is None)
+    results = elect(cluster, asked, unclean=unclean)
+    elected, failed = results.elected, results.failed
     if as_json:
         emit_json({"elected": [{"topic": name, "partition": index} for name, index in elected]})
     elif elected:
@@ -367,21 +362,6 @@ def elect_command(
 
 
 # What they share
-
-
-def _state(cluster: Cluster) -> ClusterPlacement:
-    def read() -> ClusterPlacement:
-        with WireCluster(cluster) as wire:
-            return read_state(wire)
-
-    return _asking(read, "cannot read the cluster's state")
-
-
-def _asking(ask: Callable[[], T], doing: str) -> T:
-    try:
-        return ask()
-    except ApiError as error:
-        raise failure(error, doing) from error
 
 
 def _check_topics(state: ClusterPlacement, topics: tuple[str, ...]) -> None:
@@ -434,6 +414,8 @@ def _move(
 ) -> bool:
     """Show the moves, and make them. Whether they were made and are done."""
     copies = sum(len(move.adding) for move in moves)
+    sizes = None if quiet else copied_bytes(cluster, state, moves)
+    size = None if sizes is None else sum(sizes.values())
     if as_json and not quiet:
         emit_json(
             {
@@ -443,23 +425,37 @@ def _move(
                         "partition": move.partition,
                         "from": list(move.old),
                         "to": list(move.new),
+                        "bytes": None if sizes is None else sizes.get((move.topic, move.partition), 0),
                     }
                     for move in moves
                 ],
                 "copies": copies,
+                "bytes": size,
             }
         )
     elif not moves and not quiet:
         click.echo(nothing)
     elif not quiet:
-        rows = [(m.topic, m.partition, _numbers(m.old), _numbers(m.new)) for m in moves]
-        table(("topic", "partition", "from", "to"), rows)
-        note(f"{plural(len(moves), 'partition')}, {plural(copies, 'copy').replace('copys', 'copies')}.")
+        rows = [
+            (
+                m.topic,
+                m.partition,
+                _numbers(m.old),
+                _numbers(m.new),
+                None if sizes is None else human_bytes(sizes.get((m.topic, m.partition), 0)),
+            )
+            for m in moves
+        ]
+        table(("topic", "partition", "from", "to", "copied"), rows)
+        amount = "" if size is None else f", {human_bytes(size)}"
+        note(
+            f"{plural(len(moves), 'partition')}, {plural(copies, 'copy').replace('copys', 'copies')}{amount}."
+        )
     if preview or not moves:
         return False
     if not yes:
         click.confirm("Move them?", abort=True, err=True)
-    refused = _asking(lambda: carry_out(cluster, state, moves, throttle), "cannot move partitions")
+    refused = asking(lambda: begin(cluster, state, moves, throttle), "cannot move partitions")
     _fail_for(refused, "cannot move")
     if no_wait:
         if throttle is not None:

@@ -7,20 +7,20 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from penstock.admin.cluster import Cluster, choose_partitions
 from penstock.admin.positions import find_range, parse_position
-from penstock.admin.reader import read_records, stop_on_interrupt
+from penstock.admin.reader import IncomingRecord, read_records, stop_on_interrupt
 from penstock.admin.words import plural
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.shared import cluster_options, json_option, topic_argument
 from penstock.cli.output import note, progress
+from penstock.cli.records.files import WHERE
 from penstock.cli.records.formats import (
     FORMATS,
-    IncomingRecord,
     Layout,
     check_template,
     record_encoder,
@@ -29,6 +29,9 @@ from penstock.cli.records.formats import (
 from penstock.cli.records.group_reader import read_as_member
 from penstock.cli.records.schemas import PartSchema, read_options, record_decoder
 from penstock.cli.schemas.registry_options import RegistryAt
+
+if TYPE_CHECKING:
+    from penstock.admin.records.condition import Condition
 
 
 class FormatType(click.ParamType[str]):
@@ -109,6 +112,7 @@ class FormatType(click.ParamType[str]):
     show_default=True,
     help="What to do with a record that does not decode: stop, or skip it with a warning.",
 )
+@click.option("--where", metavar="CONDITION", help=WHERE)
 @read_options
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, writable=True), help="Write to FILE, not stdout."
@@ -132,6 +136,7 @@ def consume(
     null: str,
     isolation: str,
     on_error: str,
+    where: str | None,
     output: str | None,
     as_json: bool,
     cluster: Cluster,
@@ -152,12 +157,15 @@ def consume(
       penstock consume orders --from @2024-05-01T12:00:00Z --json --output orders.jsonl
       penstock consume orders --group billing --max 100
       penstock consume orders --value-format avro
+      penstock consume orders --where "json->>'$.customer.city' = 'Berlin' AND partition = 3"
     """
     if follow and until_end:
         raise click.UsageError("--follow and --until-end exclude each other")
     position = parse_position(start or ("latest" if follow else "earliest"), int(time.time() * 1000))
     if group is not None and (partitions or position.kind not in ("earliest", "latest")):
         raise click.UsageError("--group requires --from earliest or latest, and excludes --partition")
+    if where is not None and group is not None:
+        raise click.UsageError("--where and --group exclude each other: the group would skip the others")
     layout = Layout(keys, headers, timestamps, unescape(separator), unescape(delimiter), os.fsencode(null))
     encode = record_encoder("json" if as_json else form, layout)
     chosen = choose_partitions(cluster.topic(topic), partitions)
@@ -170,21 +178,28 @@ def consume(
         ExitStack() as stack,
         _sink(output) as sink,
         stop_on_interrupt() as stop,
-        progress(f"from {topic}", min(total, limit or total), show=show_progress) as bar,
+        progress(f"from {topic}", total if where else min(total, limit or total), show=show_progress) as bar,
     ):
         decoder = record_decoder(stack, registry, parts, on_error)
+        condition = None if where is None else _condition(where)
         count = 0
         if group is not None:
             settings["auto.offset.reset"] = position.kind
             batches = read_as_member(cluster, topic, group, settings, stop, follow=follow, limit=limit)
         else:
             batches = read_records(cluster, topic, starts, None if follow else ends, settings, stop, note)
-        for records in batches:
+        read = 0
+        for batch in batches:
+            read += len(batch)
+            records: list[IncomingRecord] = list(batch)
+            if condition is not None:
+                records = _fitting(condition, records if decoder is None else list(decoder.decode(records)))
             if limit is not None:
                 records = records[: limit - count]
             count += len(records)
-            _write(sink, records if decoder is None else decoder.decode(records), encode)
-            bar.update(count)
+            decoded = decoder is not None and condition is None
+            _write(sink, decoder.decode(records) if decoded and decoder is not None else records, encode)
+            bar.update(count if condition is None else read)
             if count == limit and group is None:  # a member has to come back, to commit
                 break
         interrupted = stop.requested
@@ -198,6 +213,24 @@ def consume(
         note(f"{plural(count, 'record')} written to {output}.")
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _condition(text: str) -> Condition:
+    from penstock.admin.records.condition import BadCondition, Condition
+
+    try:
+        return Condition(text)
+    except BadCondition as error:
+        raise click.BadParameter(str(error), param_hint="'--where'") from error
+
+
+def _fitting(condition: Condition, records: list[IncomingRecord]) -> list[IncomingRecord]:
+    from penstock.admin.records.condition import BadCondition
+
+    try:
+        return condition.select(records)
+    except BadCondition as error:
+        raise CommandFailed(f"{error}.") from error
 
 
 def _write(

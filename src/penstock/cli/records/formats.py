@@ -1,69 +1,33 @@
 r"""Records as text, in and out: text, json, hex, base64, and templates for output.
 
-JSON lines are the form that loses nothing: {"key", "value", "headers", "partition", "timestamp"}, where bytes
-that are not UTF-8 stand in "key_base64" and "value_base64". What `consume --format json` prints,
-`produce --format json` takes. (Only the timestamp 0 becomes the present: librdkafka cannot send it.)
+JSON lines are those of `penstock.admin.records.outgoing`: what `consume --format json` prints,
+`produce --format json` takes.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
 from penstock.admin.positions import iso_time
+from penstock.admin.reader import IncomingRecord
+from penstock.admin.records.outgoing import (
+    BadRecord,
+    OutgoingRecord,
+    decode_json,
+    encode_json,
+    from_base64,
+    short,
+)
 
 FORMATS = ("text", "json", "hex", "base64")
-Headers = Sequence[tuple[str, bytes | None]]
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
-_OF_CONSUME = {"topic", "offset", "timestamp_type", "key_schema_id", "value_schema_id"}
 _NAMED = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
-
-
-class BadRecord(ValueError):
-    """A line of input that is not a record in the chosen format."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingRecord:
-    """A record to produce; what is None is left to the producer and the broker."""
-
-    value: bytes | None
-    key: bytes | None = None
-    headers: Headers = ()
-    partition: int | None = None
-    timestamp: int | None = None
-
-
-class JsonText(bytes):
-    """A key or value that was decoded with its schema: JSON as bytes, and the value that it is."""
-
-    parsed: Any
-    schema_id: int | None
-
-    @classmethod
-    def of(cls, value: Any, schema_id: int | None) -> JsonText:
-        text = cls(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="replace"))
-        text.parsed, text.schema_id = value, schema_id
-        return text
-
-
-class IncomingRecord(Protocol):
-    """A consumed record: the part of confluent_kafka's Message that is printed."""
-
-    def topic(self) -> str | None: ...
-    def partition(self) -> int | None: ...
-    def offset(self) -> int | None: ...
-    def key(self) -> bytes | None: ...
-    def value(self) -> bytes | None: ...
-    def timestamp(self) -> tuple[int, int]: ...
-    def headers(self) -> Any: ...
 
 
 def unescape(text: str) -> bytes:
@@ -96,7 +60,7 @@ def line_decoder(
     `json_parts` says whether the key and the value are JSON that is encoded later: strings stay quoted.
     """
     if form == "json":
-        return lambda line: _decode_json(line, json_parts)
+        return lambda line: decode_json(line, json_parts)
     decode = _DECODERS[form]
 
     def decode_line(line: bytes) -> OutgoingRecord:
@@ -111,97 +75,18 @@ def line_decoder(
     return decode_line
 
 
-def _decode_json(line: bytes, json_parts: frozenset[str]) -> OutgoingRecord:
-    try:
-        fields = json.loads(line)
-    except ValueError as error:
-        raise BadRecord(f"not JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise BadRecord('not a JSON object such as {"key": "k", "value": "v"}')
-    known = {"key", "value", "key_base64", "value_base64", "headers", "partition", "timestamp"}
-    # What consume adds is not a field of a new record, and is skipped.
-    unknown = fields.keys() - known - _OF_CONSUME
-    if unknown:
-        raise BadRecord(f"unknown field '{min(unknown)}' (known: {', '.join(sorted(known))})")
-    return OutgoingRecord(
-        _json_bytes(fields, "value", "value" in json_parts),
-        _json_bytes(fields, "key", "key" in json_parts),
-        _json_headers(fields.get("headers")),
-        _json_integer(fields, "partition", 2**31),
-        _json_integer(fields, "timestamp", 2**63),
-    )
-
-
-def _json_bytes(fields: dict[str, Any], name: str, quoted: bool = False) -> bytes | None:
-    """A string is its UTF-8 unless it is to stay `quoted`; null is null, any other value its JSON text."""
-    encoded = fields.get(f"{name}_base64")
-    if encoded is not None:
-        if not isinstance(encoded, str) or fields.get(name) is not None:
-            raise BadRecord(f"'{name}_base64' must be a string, and excludes '{name}'")
-        return _from_base64(encoded.encode())
-    value = fields.get(name)
-    if value is None:
-        return None
-    if isinstance(value, str) and not quoted:
-        return _utf8(value)
-    return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise BadRecord(f"{text[:40]!r} has half of a surrogate pair, which is not text") from error
-
-
-def _json_headers(value: Any) -> Headers:
-    if value is None:
-        return ()
-    if isinstance(value, dict):
-        value = [{"key": key, "value": item} for key, item in value.items()]
-    if not isinstance(value, list):
-        raise BadRecord('\'headers\' must be an object, or a list of {"key", "value"}')
-    headers: list[tuple[str, bytes | None]] = []
-    for item in value:
-        if not isinstance(item, dict) or not isinstance(item.get("key"), str):
-            raise BadRecord('each of \'headers\' must be {"key": string, "value": string or null}')
-        _utf8(item["key"])
-        headers.append((item["key"], _json_bytes(item, "value")))
-    return headers
-
-
-def _json_integer(fields: dict[str, Any], name: str, limit: int) -> int | None:
-    value = fields.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
-        raise BadRecord(f"'{name}' must be a whole number from 0 to {limit - 1}, not {value!r}")
-    return value
-
-
 def _from_hex(text: bytes) -> bytes:
     try:
         return bytes.fromhex(text.decode("ascii"))
     except ValueError as error:
-        raise BadRecord(f"not hexadecimal: {_short(text)}") from error
-
-
-def _from_base64(text: bytes) -> bytes:
-    try:
-        return base64.b64decode(text.strip(), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise BadRecord(f"not base64: {_short(text)}") from error
+        raise BadRecord(f"not hexadecimal: {short(text)}") from error
 
 
 _DECODERS: dict[str, Callable[[bytes], bytes]] = {
     "text": bytes,
     "hex": _from_hex,
-    "base64": _from_base64,
+    "base64": from_base64,
 }
-
-
-def _short(text: bytes) -> str:
-    return repr(text[:40].decode(errors="replace"))
 
 
 # Output
@@ -222,7 +107,7 @@ class Layout:
 def record_encoder(form: str, layout: Layout) -> Callable[[IncomingRecord], bytes]:
     """A function from a consumed record to the bytes to print. A `form` with a % in it is a template."""
     if form == "json":
-        return _encode_json
+        return encode_json
     if "%" in form:
         return _template_encoder(form, layout)
     encode = _ENCODERS[form]
@@ -309,35 +194,3 @@ def _template_encoder(template: str, layout: Layout) -> Callable[[IncomingRecord
         return b"".join([piece if isinstance(piece, bytes) else piece(record, null) for piece in pieces])
 
     return encode_record
-
-
-def _encode_json(record: IncomingRecord) -> bytes:
-    fields: dict[str, Any] = {
-        "topic": record.topic(),
-        "partition": record.partition(),
-        "offset": record.offset(),
-        "timestamp": record.timestamp()[1] if record.timestamp()[0] else None,
-    }
-    _put(fields, "key", record.key())
-    _put(fields, "value", record.value())
-    headers: list[dict[str, Any]] = []
-    for name, value in record.headers() or ():
-        header: dict[str, Any] = {"key": name}
-        _put(header, "value", value)
-        headers.append(header)
-    fields["headers"] = headers
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-
-
-def _put(fields: dict[str, Any], name: str, data: bytes | None) -> None:
-    if data is None:
-        fields[name] = None
-        return
-    if isinstance(data, JsonText):
-        fields[name] = data.parsed
-        fields[f"{name}_schema_id"] = data.schema_id
-        return
-    try:
-        fields[name] = data.decode("utf-8")
-    except UnicodeDecodeError:
-        fields[f"{name}_base64"] = base64.b64encode(data).decode()

@@ -7,47 +7,23 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
-from penstock.admin.cluster import Cluster, choose_partitions, topic_infos
+from penstock.admin.cluster import Cluster
+from penstock.admin.records.outgoing import BadRecord, OutgoingRecord
+from penstock.admin.records.sending import COMPRESSIONS, LONGEST, Deliveries, Sender
 from penstock.admin.words import human_bytes, plural
-from penstock.cli.failure import CommandFailed, UnknownTopic, reason
+from penstock.cli.failure import CommandFailed
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.shared import cluster_options, json_option, topic_argument
 from penstock.cli.output import Progress, emit_json, note, progress
-from penstock.cli.records.formats import FORMATS, BadRecord, Headers, OutgoingRecord, line_decoder, unescape
+from penstock.cli.records.formats import FORMATS, line_decoder, unescape
 from penstock.cli.records.schemas import PartSchema, record_encoder, write_options
 from penstock.cli.schemas.registry_options import RegistryAt
 
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message, Producer
-
-_LONGEST_LINE = 1_000_000_000
-COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-class Deliveries:
-    """What became of the records that were sent."""
-
-    def __init__(self) -> None:
-        self.delivered = 0
-        self.failed = 0
-        self.bytes = 0
-        self.first_error: KafkaError | None = None
-
-    def report(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            self.delivered += 1
-            self.bytes += len(message)
-        else:
-            self.fail(error)
-
-    def fail(self, error: KafkaError) -> None:
-        self.failed += 1
-        if self.first_error is None:
-            self.first_error = error
+_LONGEST_LINE = LONGEST
 
 
 @click.command()
@@ -126,32 +102,16 @@ def produce(
         json_parts=frozenset(part.part for part in parts if part.form is not None),
     )
     common = [(name, os.fsencode(value)) for name, value in key_values(headers, "--header").items()]
-    producer = cluster.producer(
-        {
-            "acks": acks,
-            "enable.idempotence": acks == "all",
-            "compression.type": compression,
-            "message.timeout.ms": max(1000, int(cluster.timeout * 1000)),
-            "message.max.bytes": _LONGEST_LINE,  # the broker's and the topic's limits are the ones that count
-        }
-    )
-    _check_target(cluster, producer, topic, partition)
+    sender = Sender(cluster, topic, partition=partition, common=common, acks=acks, compression=compression)
     with ExitStack() as stack:
         decode = record_encoder(stack, registry, topic, parts, decode, register=register)
-        _write(producer, topic, partition, path, decode, common, as_json)
+        _write(sender, topic, path, decode, as_json)
 
 
 def _write(
-    producer: Producer,
-    topic: str,
-    partition: int | None,
-    path: str | None,
-    decode: Callable[[bytes], OutgoingRecord],
-    common: Headers,
-    as_json: bool,
+    sender: Sender, topic: str, path: str | None, decode: Callable[[bytes], OutgoingRecord], as_json: bool
 ) -> None:
     """Sends all records, waits for each, and shows what became of them."""
-    deliveries = Deliveries()
     bad_line: str | None = None
     interrupted = False
     try:
@@ -161,23 +121,17 @@ def _write(
         ):
             try:
                 for record in _decoded(stream, decode, bar):
-                    _send(producer, topic, partition, record, common, deliveries)
+                    sender.send(record)
             except BadRecord as error:
                 bad_line = str(error)
             except KeyboardInterrupt:
                 interrupted = True
-            _drain(producer)
+            sender.drain()
     finally:
-        _tell(topic, deliveries, as_json)
+        _tell(topic, sender.deliveries, as_json)
     if interrupted:
         raise KeyboardInterrupt
-    if deliveries.first_error is not None:
-        first = deliveries.first_error
-        total = deliveries.failed + deliveries.delivered
-        raise CommandFailed(
-            f"{deliveries.failed:,} of {plural(total, 'record')} not written to '{topic}'; "
-            f"the first error: {reason(first)} ({first.name().lstrip('_')})."
-        )
+    sender.check()
     if bad_line is not None:
         raise CommandFailed(f"{path or 'stdin'}, {bad_line}. Nothing after it was sent.")
 
@@ -217,66 +171,6 @@ def _decoded(stream: IO[bytes], decode: Any, bar: Progress) -> Iterator[Outgoing
         if number % 1000 == 0:
             bar.update(done)
     bar.update(done)
-
-
-def _check_target(cluster: Cluster, producer: Producer, topic: str, partition: int | None) -> None:
-    """Ask for the topic first: the broker makes it now, if it creates topics automatically, or says no.
-
-    librdkafka alone would keep the records for a long time before it gives an unknown topic up.
-    """
-    from confluent_kafka import KafkaError
-
-    metadata = cluster.metadata(producer, f"cannot look up topic '{topic}'", topic)
-    problem: KafkaError | None = metadata.topics[topic].error
-    if problem is not None:
-        if problem.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise UnknownTopic(topic, cluster.topics())
-        if problem.code() != KafkaError.LEADER_NOT_AVAILABLE:  # being created just now
-            raise cluster.failure(problem, f"cannot write to topic '{topic}'")
-    if partition is not None:
-        info = topic_infos(metadata).get(topic) or cluster.topic(topic)
-        choose_partitions(info, [partition])
-
-
-def _send(
-    producer: Producer,
-    topic: str,
-    partition: int | None,
-    record: OutgoingRecord,
-    common: Headers,
-    deliveries: Deliveries,
-) -> None:
-    from confluent_kafka import KafkaException
-
-    target = record.partition if record.partition is not None else partition
-    options: dict[str, Any] = {}
-    if common or record.headers:
-        options["headers"] = [*common, *record.headers]
-    if record.timestamp is not None:
-        options["timestamp"] = record.timestamp
-    while True:
-        try:
-            producer.produce(
-                topic,
-                record.value,
-                record.key,
-                -1 if target is None else target,
-                on_delivery=deliveries.report,
-                **options,
-            )
-            break
-        except BufferError:
-            producer.poll(0.2)
-        except KafkaException as error:
-            deliveries.fail(error.args[0])
-            break
-    producer.poll(0)
-
-
-def _drain(producer: Producer) -> None:
-    """Wait until every record is delivered or has failed; message.timeout.ms bounds it."""
-    while producer.flush(0.2):
-        pass
 
 
 def _tell(topic: str, deliveries: Deliveries, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -11,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from penstock.admin.reader import IncomingRecord
+from penstock.admin.records.encoding import encoded, latest_schema
+from penstock.admin.records.outgoing import JsonText, OutgoingRecord
 from penstock.cli.failure import CommandFailed
 from penstock.cli.output import note
-from penstock.cli.records.formats import BadRecord, IncomingRecord, JsonText, OutgoingRecord
 from penstock.cli.schemas.files import read_schema, references_of
 from penstock.cli.schemas.reasons import incompatible
 from penstock.cli.schemas.registry_options import RegistryAt, registry_options_of_clients
@@ -162,21 +163,10 @@ def record_encoder(
         for name, encoder in encoders.items():
             data = record.key if name == "key" else record.value
             if data is not None:
-                changes[name] = _encoded(encoder, name, data)
+                changes[name] = encoded(encoder, name, data)
         return replace(record, **changes)
 
     return encode
-
-
-def _encoded(encoder: Encoder, name: str, data: bytes) -> bytes:
-    from penstock.registry.serdes import Unencodable
-
-    try:
-        return encoder.encode(json.loads(data))
-    except Unencodable as error:
-        raise BadRecord(f"the {name}: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise BadRecord(f"the {name} is not JSON: {error}") from error
 
 
 def _encoder(client: RegistryClient, topic: str, part: PartSchema, register: bool) -> Encoder:
@@ -200,15 +190,8 @@ def _schema(client: RegistryClient, topic: str, part: PartSchema, register: bool
     if part.schema_id is not None:
         return client.by_id(part.schema_id, subject)
     if part.file is None:
-        try:
-            return client.version(subject)
-        except RequestRefused as error:
-            if error.status != 404:
-                raise
-            raise CommandFailed(
-                f"the registry has no schema for {part.part}s: subject '{subject}' does not exist. "
-                f"Give a schema with --{part.part}-schema FILE."
-            ) from error
+        hint = f"Give a schema with --{part.part}-schema FILE."
+        return latest_schema(client, subject, part.part, hint)
     assert part.form is not None
     body = schema_body(read_schema(part.file), SCHEMA_TYPES[part.form], references_of(part.references))
     try:

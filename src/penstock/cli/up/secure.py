@@ -14,9 +14,9 @@ from pathlib import Path
 
 import click
 
+from penstock.admin.access.users import DEFAULT_MECHANISM, known_users, set_password
 from penstock.admin.cluster import Cluster
 from penstock.admin.wire_client import WireCluster, check
-from penstock.cli.access.users import DEFAULT_MECHANISM, known_users, set_password
 from penstock.cli.failure import CommandFailed
 from penstock.cli.options.secret_files import write_secret
 from penstock.config.properties import parse_properties

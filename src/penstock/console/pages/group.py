@@ -186,7 +186,7 @@ def _reset(site: Site, viewer: Viewer, group: str) -> ui.dialog:
                 viewer,
                 Role.ADMIN,
                 f"reset the offsets of group '{group}'",
-                lambda: apply_reset(site.cluster, group, list(planned)),
+                lambda: apply_reset(viewer.cluster, group, list(planned)),
                 done=f"{len(planned)} offsets were moved.",
             ):
                 dialog.close()

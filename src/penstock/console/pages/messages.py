@@ -10,7 +10,9 @@ from typing import Any
 from nicegui import background_tasks, events, ui
 
 from penstock.admin.reader import StopRequest
+from penstock.admin.records.files import FORMATS
 from penstock.console.pages.produce import produce_dialog
+from penstock.console.pages.transfers import ImportDialog, ReplayDialog
 from penstock.console.parts import format as f
 from penstock.console.parts.acting import complain, read, soon
 from penstock.console.parts.frame import command_line
@@ -22,8 +24,7 @@ from penstock.console.reads.messages import (
     Message,
     Progress,
     Query,
-    as_csv,
-    as_json_lines,
+    export,
     read_messages,
     tail,
     within,
@@ -41,7 +42,7 @@ _STARTS = {
     "@-1h": "Last hour",
     "@-1d": "Last day",
 }
-_KINDS = {"text": "Text", "regex": "Regular expression", "json": "JSON field"}
+_KINDS = {"text": "Text", "regex": "Regular expression", "json": "JSON field", "sql": "SQL condition"}
 _COLUMNS = (
     ("partition", "Partition", True),
     ("offset", "Offset", True),
@@ -120,9 +121,15 @@ class MessagesTab:
             choices = dict(_STARTS)
             if query.start not in choices:
                 choices[query.start] = query.start
-            self._start = ui.select(
-                choices, value=query.start, label="Start", with_input=True, new_value_mode="add-unique"
-            ).tooltip("Also an offset, @2024-05-01T12:00, @-15m, or -100 for the last 100 of each partition")
+            self._start = (
+                ui.select(
+                    choices, value=query.start, label="Start", with_input=True, new_value_mode="add-unique"
+                )
+                .classes("w-44")
+                .tooltip(
+                    "Also an offset, @2024-05-01T12:00, @-15m, or -100 for the last 100 of each partition"
+                )
+            )
             self._partition = ui.number("Partition", value=query.partition, min=0, precision=0).classes(
                 "w-24"
             )
@@ -134,7 +141,7 @@ class MessagesTab:
             ).classes("w-44")
             self._text_box = (
                 ui.input("Search", value=query.search).classes(f"grow {SEARCH}").props("clearable")
-            )
+            ).style("flex-basis: 200px")
             for each in (self._start, self._partition, self._limit, self._kind, self._text_box):
                 each.props("outlined dense")
             self._text_box.on("keydown.enter", self.load)
@@ -145,9 +152,15 @@ class MessagesTab:
             if self._viewer.may(Role.WRITE):
                 dialog = produce_dialog(self._site, self._viewer, self._topic, self.load)
                 ui.button("Produce", icon="edit", on_click=dialog.open).props("no-caps outline")
-            with ui.dropdown_button("Export", auto_close=True).props("no-caps outline"):
-                ui.item("JSON lines", on_click=lambda: self._export("jsonl"))
-                ui.item("CSV", on_click=lambda: self._export("csv"))
+                importing = ImportDialog(self._site, self._viewer, self._topic, self.load)
+                ui.button("Import", icon="upload", on_click=importing.open).props("no-caps outline")
+                replaying = ReplayDialog(self._site, self._viewer, self._topic, self.load)
+                ui.button("Replay", icon="replay", on_click=lambda: replaying.open(self._asked())).props(
+                    "no-caps outline"
+                )
+            with ui.dropdown_button("Export", icon="download", auto_close=True).props("no-caps outline"):
+                for form, name in FORMATS.items():
+                    ui.item(name, on_click=lambda form=form: self._export(form))
 
     def _asked(self) -> Query:
         partition = self._partition.value
@@ -209,7 +222,8 @@ class MessagesTab:
 
     async def _searched(self, query: Query, turn: int) -> list[Message] | None:
         site = self._site
-        matcher(query.kind, query.search)  # report a wrong search before a process starts
+        if query.kind != "sql":  # a condition is only evaluated in the search's own process
+            matcher(query.kind, query.search)  # report a wrong search before a process starts
         self._search = search = await read(
             Search,
             site.cluster.bootstrap,
@@ -349,8 +363,12 @@ class MessagesTab:
         if found is not None:
             _detail(self._topic, found)
 
-    def _export(self, form: str) -> None:
-        data = as_json_lines(self._shown) if form == "jsonl" else as_csv(self._shown)
+    async def _export(self, form: str) -> None:
+        try:
+            data = await read(export, self._shown, form)
+        except Exception as error:  # noqa: BLE001 - shown to the person
+            complain(error, "export the messages")
+            return
         ui.download.content(data, f"{self._topic}.{form}")
 
 

@@ -45,7 +45,7 @@ def _actions(site: Site, viewer: Viewer, name: str) -> None:
             viewer,
             Role.ADMIN,
             f"add partitions to '{name}'",
-            lambda: add_partitions(site.cluster, name, total),
+            lambda: add_partitions(viewer.cluster, name, total),
             done=f"{name} has {total} partitions now.",
         ):
             growth.close()
@@ -56,13 +56,13 @@ def _actions(site: Site, viewer: Viewer, name: str) -> None:
             viewer,
             Role.ADMIN,
             f"empty topic '{name}'",
-            lambda: empty_topic(site.cluster, name),
+            lambda: empty_topic(viewer.cluster, name),
             done=f"{name} is empty.",
         )
 
     async def delete() -> None:
         if await attempt(
-            viewer, Role.ADMIN, f"delete topic '{name}'", lambda: delete_topic(site.cluster, name)
+            viewer, Role.ADMIN, f"delete topic '{name}'", lambda: delete_topic(viewer.cluster, name)
         ):
             ui.navigate.to("/topics")
 

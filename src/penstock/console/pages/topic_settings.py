@@ -68,7 +68,7 @@ def _edit(
             viewer,
             Role.ADMIN,
             f"change {setting.name} of '{topic}'",
-            lambda: change_setting(site.cluster, topic, setting.name, value),
+            lambda: change_setting(viewer.cluster, topic, setting.name, value),
             done=f"{setting.name} was changed.",
         ):
             dialog.close()

@@ -109,7 +109,7 @@ def _creation(site: Site, viewer: Viewer) -> ui.dialog:
                 Role.WRITE,
                 f"create topic '{topic}'",
                 lambda: create_topic(
-                    site.cluster, topic, count, copies, parse_settings(settings.value or "")
+                    viewer.cluster, topic, count, copies, parse_settings(settings.value or "")
                 ),
             )
             if created:

@@ -130,7 +130,7 @@ def _hanging_row(site: Site, viewer: Viewer, each: OpenTransaction, look: Any) -
             viewer,
             Role.ADMIN,
             f"abort the hanging transaction in {where} at offset {each.start_offset}",
-            partial(reads.abort_hanging, site.cluster, each),
+            partial(reads.abort_hanging, viewer.cluster, each),
             done=f"The transaction in {where} was aborted.",
         )
         await look()
@@ -162,7 +162,7 @@ def _one(site: Site, viewer: Viewer, id: str) -> None:
                 viewer,
                 Role.ADMIN,
                 f"abort the transaction of '{id}'",
-                partial(reads.abort, site.cluster, id),
+                partial(reads.abort, viewer.cluster, id),
                 done=f"The transaction of {id} was aborted.",
             )
             await refresh()

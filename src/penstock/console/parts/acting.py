@@ -59,15 +59,18 @@ async def attempt(
     viewer: Viewer, role: Role, action: str, function: Callable[[], object], done: str = ""
 ) -> bool:
     """Carry out an action if the role allows it, and report the result. Returns whether it succeeded."""
+    client = ui.context.client  # the dialog whose button was pressed may be deleted meanwhile
     try:
         viewer.require(role, action)
         await in_pool(function)
     except Exception as error:  # noqa: BLE001 - whatever it is, the person gets a message
-        complain(error, action)
+        with client:
+            complain(error, action)
         return False
     log.info("user %s: %s", viewer.principal.name, action)
     if done:
-        ui.notify(done, type="positive")
+        with client:
+            ui.notify(done, type="positive")
     return True
 
 

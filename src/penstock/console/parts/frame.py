@@ -20,6 +20,10 @@ NAVIGATION = (
     ("Schemas", "/schemas", "schema"),
     ("Connectors", "/connectors", "cable"),
     ("Transactions", "/transactions", "swap_horiz"),
+    ("Placement", "/placement", "dns"),
+    ("Users", "/users", "person"),
+    ("ACLs", "/acls", "lock"),
+    ("Quotas", "/quotas", "speed"),
 )
 CHECK_SECONDS = 2.0
 """How often an open page checks whether its session is still valid."""

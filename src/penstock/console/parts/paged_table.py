@@ -35,6 +35,8 @@ class Column:
     link: bool = False
     """The row has the target of the link in `NAME_href`."""
     status: bool = False
+    button: str = ""
+    """The icon of a button in the cell. `on_button` gets the column's name and the row."""
 
 
 Load = Callable[[Wanted], Awaitable[tuple[list[dict[str, Any]], int]]]
@@ -44,8 +46,13 @@ Load = Callable[[Wanted], Awaitable[tuple[list[dict[str, Any]], int]]]
 _LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
 _STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
   offline: 'negative', FAILED: 'negative', Dead: 'negative', Empty: 'grey', PAUSED: 'grey', STOPPED: 'grey',
-  CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8'
+  CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8',
+  allow: 'positive', deny: 'negative'
   })[props.value] || 'orange-8'">{{ props.value }}</q-badge></q-td>"""
+
+# The text of the label is an expression of Vue: COLUMN and LABEL are names of this program, not of a cluster.
+_BUTTON = """<q-td :props="props" auto-width><q-btn flat dense round size="sm" icon="ICON"
+  :aria-label="'LABEL ' + props.key" @click.stop="$parent.$emit('act', ['COLUMN', props.key])" /></q-td>"""
 
 _NO_DATA = '<span class="q-pa-xs">{{ props.message }}</span>'  # without a warning sign: an empty list is none
 
@@ -62,8 +69,12 @@ class PagedTable:
         sort: str,
         descending: bool = False,
         text: str = "",
+        placeholder: str = "Filter by name",
+        on_button: Callable[[str, dict[str, Any]], object] | None = None,
     ) -> None:
         self._load = load
+        self._key = key
+        self._on_button = on_button
         self._text = text
         self._total = 0
         self._pagination: dict[str, Any] = {
@@ -74,17 +85,17 @@ class PagedTable:
             "rowsNumber": 0,
         }
         self.filter = (
-            ui.input(placeholder="Filter by name", value=text, on_change=self._filtered)
-            .props('outlined dense clearable debounce=300 aria-label="Filter by name"')
+            ui.input(placeholder=placeholder, value=text, on_change=self._filtered)
+            .props(f'outlined dense clearable debounce=300 aria-label="{placeholder}"')
             .classes(f"grow {SEARCH}")
         )
         self._table = ui.table(
             columns=[
                 {
                     "name": each.name,
-                    "label": each.label,
+                    "label": "" if each.button else each.label,
                     "field": each.name,
-                    "sortable": each.sortable,
+                    "sortable": each.sortable and not each.button,
                     "align": "right" if each.number else "left",
                     "classes": "cell",
                 }
@@ -101,9 +112,18 @@ class PagedTable:
         for each in columns:
             if each.link:
                 self._table.add_slot(f"body-cell-{each.name}", _LINK)
+            elif each.button:
+                slot = _BUTTON.replace("ICON", each.button).replace("COLUMN", each.name)
+                self._table.add_slot(f"body-cell-{each.name}", slot.replace("LABEL", each.label))
             elif each.status:
                 self._table.add_slot(f"body-cell-{each.name}", _STATUS)
         self._table.on("request", self._requested)
+        self._table.on("act", self._pressed)
+
+    def _pressed(self, event: events.GenericEventArguments) -> Any:
+        column, key = event.args
+        row = next((row for row in self._table.rows if row[self._key] == key), None)
+        return self._on_button(column, row) if self._on_button is not None and row is not None else None
 
     async def _filtered(self, change: events.ValueChangeEventArguments[Any]) -> None:
         self._text = change.value or ""
@@ -130,7 +150,8 @@ class PagedTable:
             count,
         )
         try:
-            rows, total = await self._load(wanted)
+            with self._table.client:  # the dialog that asked for it may be deleted meanwhile
+                rows, total = await self._load(wanted)
             label = _NOTHING
         except Exception as error:  # noqa: BLE001 - shown instead of the rows
             label = sentence_of(error)

@@ -15,7 +15,8 @@ from typing import Any
 from penstock.console.reads.decoding import Part
 from penstock.errors import PenstockError
 
-KINDS = ("text", "regex", "json")
+KINDS = ("text", "regex", "json", "sql")
+"""How to search; `sql` is done by `scanning`."""
 _STEP = re.compile(r"\.([^.\[\]\s=<>!]+)|\[(\d+)\]")
 _CONDITION = re.compile(
     r"\s*\$?(?P<path>[^\s=<>!]*)\s*(?:(?P<sign>=|==|!=|<=|>=|<|>|contains\b)\s*(?P<value>.+))?\Z"

@@ -5,24 +5,24 @@ A search reads a range once, in order within each partition, and reports its pro
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.admin.cluster import Cluster, choose_partitions
-from penstock.admin.failure import CommandFailed
+from penstock.admin.failure import needs_extra
 from penstock.admin.positions import Position, find_range, iso_time, parse_position
-from penstock.admin.reader import StopRequest, read_records
+from penstock.admin.reader import IncomingRecord, StopRequest, read_records
+from penstock.admin.records.encoding import encoded, latest_schema
+from penstock.admin.records.outgoing import JsonText, OutgoingRecord
+from penstock.admin.records.sending import Sender
 from penstock.console.reads.decoding import Describe, Part, decode
-from penstock.console.reads.matching import KINDS, Candidate, matcher
+from penstock.console.reads.matching import KINDS
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message as KafkaMessage
+    from penstock.registry.client import RegistryClient
 
 MOST = 1000
 """The maximum number of messages on a page."""
@@ -36,7 +36,7 @@ class Query:
     """The user's query. It is also the query string of the page, so it can be shared as a link.
 
     start      newest, earliest, latest, an offset, @TIME or -N, as in `penstock consume --from`
-    kind       of `search`: text, regex or json
+    kind       of `search`: text, regex, json or sql
     """
 
     start: str = "newest"
@@ -68,14 +68,18 @@ class Query:
         return {name: value for name, value in found.items() if value}
 
     def as_command(self, topic: str) -> list[str]:
-        """The arguments of the command that reads the same messages, without the search."""
-        start = f"-{self.limit}" if self.start == "newest" else self.start
+        """The arguments of the command that reads the same messages; only a SQL condition is in it."""
+        start = self.start
+        if start == "newest":
+            start = "earliest" if self.kind == "sql" and self.search else f"-{self.limit}"
         words = ["consume", topic, "--from", start, "--max", str(self.limit)]
-        return words if self.partition is None else [*words, "--partition", str(self.partition)]
+        words += [] if self.partition is None else ["--partition", str(self.partition)]
+        return [*words, "--where", self.search] if self.kind == "sql" and self.search else words
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
+    topic: str
     partition: int
     offset: int
     timestamp: int | None
@@ -121,7 +125,6 @@ def read_messages(
     `stop` is requested, the result is what was found up to then.
     CommandFailed, BadSearch, and click's usage errors for a place that is none.
     """
-    matches = matcher(query.kind, query.search)
     stop = stop or StopRequest()
     chosen = choose_partitions(cluster.topic(topic), () if query.partition is None else (query.partition,))
     newest = query.start == "newest"
@@ -140,19 +143,20 @@ def read_messages(
         nonlocal skipped
         skipped += count
 
-    settings: dict[str, object] = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 65536}
-    reader = read_records(cluster, topic, starts, ends, settings, stop, on_deleted=on_deleted)
+    if query.search:
+        batches = _searched(cluster, topic, query, starts, ends, stop, on_deleted, describe)
+    else:
+        batches = _all(cluster, topic, starts, ends, stop, on_deleted)
     try:
-        for batch in reader:
-            scanned += len(batch)
-            for record in batch:
-                if matches(_candidate(record, describe)):
-                    matched += 1
-                    message = _message(record, describe)
-                    if kept.add(message):
-                        fresh.append(message)
-                    if kept.full:
-                        break
+        for count, found_here, records in batches:
+            scanned += count
+            matched += found_here
+            for record in records:
+                message = _message(record, describe)
+                if kept.add(message):
+                    fresh.append(message)
+                if kept.full:
+                    break
             if kept.full:
                 break
             if now() - reported > _REPORT_SECONDS:
@@ -160,7 +164,7 @@ def read_messages(
                 report(Progress(scanned, total, matched, tuple(within(fresh, query.limit))))
                 fresh = []
     finally:
-        reader.close()
+        batches.close()
     found = kept.messages()
     notes = []
     if kept.cut:
@@ -169,6 +173,50 @@ def read_messages(
         notes.append(f"{skipped:,} offsets were deleted before they could be read.")
     report(Progress(scanned, total, matched, done=True, notes=tuple(notes)))
     return found
+
+
+Batches = Generator[tuple[int, int, Iterable[IncomingRecord]], None, None]
+"""For each piece: how many records were read, how many match, and those of them that a read may keep."""
+
+
+def _all(
+    cluster: Cluster,
+    topic: str,
+    starts: dict[int, int],
+    ends: dict[int, int],
+    stop: StopRequest,
+    on_deleted: Callable[[int, int], object],
+) -> Batches:
+    settings: dict[str, object] = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 65536}
+    for batch in read_records(cluster, topic, starts, ends, settings, stop, on_deleted=on_deleted):
+        yield len(batch), len(batch), batch
+
+
+def _searched(
+    cluster: Cluster,
+    topic: str,
+    query: Query,
+    starts: dict[int, int],
+    ends: dict[int, int],
+    stop: StopRequest,
+    on_deleted: Callable[[int, int], object],
+    describe: Describe | None,
+) -> Batches:
+    # Imported here, because Arrow takes long to load and reading without a search does not need it.
+    with needs_extra("a search", "records"):
+        from penstock.admin.records.columns import read_columns
+        from penstock.console.reads.scanning import finder, newest
+
+    find = finder(query.kind, query.search, describe)
+    left = query.limit
+    for chunk in read_columns(cluster, topic, starts, ends, stop, on_deleted):
+        rows = find(chunk)
+        if query.start == "newest":
+            yield len(chunk), len(rows), newest(chunk, rows, query.limit)
+            continue
+        first = rows[:left]
+        left -= len(first)
+        yield len(chunk), len(first), (chunk.record(int(row)) for row in first)
 
 
 class _Kept:
@@ -234,22 +282,12 @@ def within(messages: Iterable[Message], limit: int) -> list[Message]:
     return found
 
 
-def _candidate(record: KafkaMessage, describe: Describe | None) -> Candidate:
-    key, value, headers = record.key(), record.value(), _headers(record)
-    raw: list[bytes | None] = [key, value]
-    for name, each in headers:
-        raw += [name.encode(errors="replace"), each]
-    return Candidate(
-        lambda: decode(key, describe, "key", headers), lambda: decode(value, describe, "value", headers), raw
-    )
-
-
-def _headers(record: KafkaMessage) -> list[tuple[str, bytes | None]]:
+def _headers(record: IncomingRecord) -> list[tuple[str, bytes | None]]:
     found: Any = record.headers() or ()
     return [(name, value) for name, value in found]
 
 
-def _message(record: KafkaMessage, describe: Describe | None) -> Message:
+def _message(record: IncomingRecord, describe: Describe | None) -> Message:
     kind, stamp = record.timestamp()
     headers = _headers(record)
     key: Any = record.key()
@@ -257,6 +295,7 @@ def _message(record: KafkaMessage, describe: Describe | None) -> Message:
     partition, offset = record.partition(), record.offset()
     assert partition is not None and offset is not None
     return Message(
+        record.topic() or "",
         partition,
         offset,
         stamp if kind else None,
@@ -292,80 +331,91 @@ def produce(
     cluster: Cluster,
     topic: str,
     *,
-    key: str | None,
-    value: str | None,
+    key: bytes | None,
+    value: bytes | None,
     headers: Mapping[str, str],
     partition: int | None = None,
 ) -> tuple[int, int]:
     """Write one message. Returns its partition and offset."""
     info = cluster.topic(topic)
     choose_partitions(info, () if partition is None else (partition,))
-    producer = cluster.producer({"acks": "all", "message.timeout.ms": int(cluster.timeout * 1000)})
-    results: list[tuple[Any, Any]] = []
-    more: dict[str, Any] = {} if partition is None else {"partition": partition}
-    producer.produce(
-        topic,
-        None if value is None else value.encode(),
-        None if key is None else key.encode(),
-        headers=[(name, each.encode()) for name, each in headers.items()],
-        on_delivery=lambda error, message: results.append((error, message)),
-        **more,
-    )
-    producer.flush(cluster.timeout + 1)
-    if not results:
-        raise CommandFailed(f"cannot write to '{topic}': no acknowledgement in {cluster.timeout:g} s.")
-    error, message = results[0]
-    if error is not None:
-        raise cluster.failure(error, f"cannot write to '{topic}'")
-    return message.partition(), message.offset()
+    sender = Sender(cluster, topic, partition=partition)
+    sender.send(OutgoingRecord(value, key, [(name, each.encode()) for name, each in headers.items()]))
+    sender.drain()
+    sender.check()
+    place = sender.deliveries.last
+    assert place is not None
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class PartFormat:
+    """The schema that keys or values of a topic are encoded with: the newest of the subject."""
+
+    subject: str
+    kind: str
+    schema_id: int
+    text: str
+
+
+def registered_format(client: RegistryClient, topic: str, part: str) -> PartFormat:
+    """CommandFailed if the topic has no registered schema for this part."""
+    from penstock.registry.differences import readable
+
+    subject = f"{topic}-{part}"
+    found = latest_schema(client, subject, part, "Register one first.")
+    kind = found.schema_type.lower().replace("json", "json-schema")
+    return PartFormat(subject, kind, found.id, readable(found.schema))
+
+
+def encode_registered(client: RegistryClient, topic: str, part: str, text: str) -> bytes:
+    """JSON encoded with the newest schema of the subject; BadRecord names the wrong field."""
+    from penstock.registry.serdes import Encoder
+
+    schema = latest_schema(client, f"{topic}-{part}", part, "Register one first.")
+    return encoded(Encoder(client, schema), part, text.encode())
 
 
 # Export
 
 
-def as_json_lines(messages: Iterable[Message]) -> bytes:
-    """The output of `penstock consume --format json`, which `penstock produce --format json` accepts."""
-    lines = [json.dumps(_plain(each), ensure_ascii=False) for each in messages]
-    return "".join(f"{line}\n" for line in lines).encode(errors="replace")
+def export(messages: Iterable[Message], form: str) -> bytes:
+    """A file of `penstock.admin.records.files`. JSON lines and CSV have what the registry decoded as JSON."""
+    from penstock.admin.records.files import as_bytes
+
+    return as_bytes(form, [Exported(each, decoded=form != "parquet") for each in messages])
 
 
-def as_csv(messages: Iterable[Message]) -> bytes:
-    """Cells that a spreadsheet would interpret as a formula are prefixed with an apostrophe."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(("partition", "offset", "time", "key", "value", "headers"))
-    for each in messages:
-        headers = json.dumps({name: part.text for name, part in each.headers}, ensure_ascii=False)
-        cells = (each.key.text, each.value.text, headers)
-        writer.writerow((each.partition, each.offset, each.time, *map(_harmless, cells)))
-    return out.getvalue().encode(errors="replace")
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A message as a record."""
 
+    message: Message
+    decoded: bool
 
-def _harmless(cell: str) -> str:
-    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+    def topic(self) -> str | None:
+        return self.message.topic
 
+    def partition(self) -> int | None:
+        return self.message.partition
 
-def _plain(message: Message) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "partition": message.partition,
-        "offset": message.offset,
-        "timestamp": message.timestamp,
-    }
-    _put(fields, "key", message.key)
-    _put(fields, "value", message.value)
-    headers: list[dict[str, Any]] = []
-    for name, part in message.headers:
-        header: dict[str, Any] = {"key": name}
-        _put(header, "value", part)
-        headers.append(header)
-    return {**fields, "headers": headers}
+    def offset(self) -> int | None:
+        return self.message.offset
 
+    def key(self) -> bytes | None:
+        return self._bytes(self.message.key)
 
-def _put(fields: dict[str, Any], name: str, part: Part) -> None:
-    if part.kind == "bytes" and part.data is not None:
-        fields[f"{name}_base64"] = base64.b64encode(part.data).decode()
-    elif part.schema_id is not None:
-        fields[name] = json.loads(part.text)
-        fields[f"{name}_schema_id"] = part.schema_id
-    else:
-        fields[name] = None if part.kind == "null" else part.text
+    def value(self) -> bytes | None:
+        return self._bytes(self.message.value)
+
+    def timestamp(self) -> tuple[int, int]:
+        stamp = self.message.timestamp
+        return (0, -1) if stamp is None else (1, stamp)
+
+    def headers(self) -> Any:
+        return [(name, self._bytes(part)) for name, part in self.message.headers] or None
+
+    def _bytes(self, part: Part) -> bytes | None:
+        if self.decoded and part.schema_id is not None:
+            return JsonText.of(json.loads(part.text), part.schema_id)
+        return part.data

@@ -1,0 +1,1 @@
+"""Who may use the cluster, and how much: SCRAM users, ACLs and client quotas."""
