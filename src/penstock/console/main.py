@@ -106,7 +106,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         finally:
             server.should_exit = True
             await serving
-            site.sampler.close()
+            site.close()
             if access is not None:
                 access.close()
             if ready_file is not None and os.path.exists(ready_file):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from penstock.console.site import Site
 
 
@@ -10,12 +12,32 @@ def register(site: Site) -> None:
         connectors,
         group,
         groups,
+        lineage,
         overview,
+        pipelines,
         schemas,
+        sql,
         topic,
         topics,
         transactions,
     )
 
-    for page in (overview, topics, topic, groups, group, schemas, connectors, transactions):
+    ours = (
+        overview,
+        topics,
+        topic,
+        groups,
+        group,
+        schemas,
+        connectors,
+        sql,
+        pipelines,
+        lineage,
+        transactions,
+    )
+    for page in ours:
         page.register(site)
+    for name in site.settings.pages:
+        more = importlib.import_module(name)
+        site.navigation += more.NAVIGATION
+        more.register(site)

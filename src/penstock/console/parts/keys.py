@@ -6,7 +6,10 @@ from nicegui import ui
 
 SEARCH = "app-search"
 """The class of the field that `/` focuses."""
-_PAGES = {"o": "/", "t": "/topics", "g": "/groups", "s": "/schemas", "c": "/connectors", "x": "/transactions"}
+_PAGES = {
+    **{"o": "/", "t": "/topics", "g": "/groups", "s": "/schemas", "c": "/connectors", "x": "/transactions"},
+    **{"q": "/sql", "p": "/pipelines", "l": "/lineage"},
+}
 # In the browser: a key that went through the server would be slow. Ignored while the user types text.
 _SCRIPT = """<script>(function () {
   const pages = PAGES;

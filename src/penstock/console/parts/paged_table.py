@@ -41,8 +41,8 @@ Load = Callable[[Wanted], Awaitable[tuple[list[dict[str, Any]], int]]]
 """The requested rows, and the total number on all pages."""
 
 # Vue escapes the contents of {{ }} and of bound attributes.
-_LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
-_STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
+LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
+STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
   offline: 'negative', FAILED: 'negative', Dead: 'negative', Empty: 'grey', PAUSED: 'grey', STOPPED: 'grey',
   CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8'
   })[props.value] || 'orange-8'">{{ props.value }}</q-badge></q-td>"""
@@ -100,9 +100,9 @@ class PagedTable:
         self._table.add_slot("no-data", _NO_DATA)
         for each in columns:
             if each.link:
-                self._table.add_slot(f"body-cell-{each.name}", _LINK)
+                self._table.add_slot(f"body-cell-{each.name}", LINK)
             elif each.status:
-                self._table.add_slot(f"body-cell-{each.name}", _STATUS)
+                self._table.add_slot(f"body-cell-{each.name}", STATUS)
         self._table.on("request", self._requested)
 
     async def _filtered(self, change: events.ValueChangeEventArguments[Any]) -> None:
