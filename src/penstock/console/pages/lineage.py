@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from nicegui import events, ui
@@ -30,6 +31,8 @@ from penstock.console.reads.streaming import SQL
 from penstock.console.site import Site
 
 _LIVE_SECONDS = 2.0
+_RATE_SECONDS = 30.0
+"""Queries commit their offsets by batches: between two samples a rate would be nothing, or much too high."""
 _COLOURS = {
     Kind.TOPIC: "#0f766e",
     Kind.QUERY: "#6d28d9",
@@ -44,6 +47,10 @@ _COLUMN, _ROW = 270, 62
 _WIDTH, _HEIGHT = 172, 38
 """Of a node."""
 _MARGIN = 24
+_SHAPE = (  # `roundRect` would stretch its corners
+    f"path://M8,0H{_WIDTH - 8}Q{_WIDTH},0 {_WIDTH},8V{_HEIGHT - 8}Q{_WIDTH},{_HEIGHT} {_WIDTH - 8},{_HEIGHT}"
+    f"H8Q0,{_HEIGHT} 0,{_HEIGHT - 8}V8Q0,0 8,0Z"
+)
 
 
 def register(site: Site) -> None:
@@ -117,8 +124,8 @@ class _Page:
             streams,
             connectors,
             sorted(sample.places) if sample is not None else (),
-            site.sampler.rate,
-            site.sampler.consumed,
+            partial(site.sampler.rate, seconds=_RATE_SECONDS),
+            partial(site.sampler.consumed, seconds=_RATE_SECONDS),
         )
         graph = around(whole, text)
         self._problems.show(tuple(problems), lambda: _show_problems(problems))
@@ -226,12 +233,13 @@ def _options() -> dict[str, Any]:
                 "symbol": ["none", "arrow"],
                 "symbolSize": 8,
                 "silent": True,
-                "label": {"position": "middle", "color": "#94a3b8", "fontSize": 11},
+                "label": {"position": "insideMiddleTop", "color": "#94a3b8", "fontSize": 11},
                 "data": [],
             },
             {
                 "type": "scatter",
-                "symbol": "roundRect",
+                "symbol": _SHAPE,
+                "itemStyle": {"opacity": 1},
                 "symbolSize": [_WIDTH, _HEIGHT],
                 "cursor": "pointer",
                 "label": {

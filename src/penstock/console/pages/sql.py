@@ -21,6 +21,7 @@ from penstock.console.parts import format as f
 from penstock.console.parts.acting import read, sentence_of, show_failure, soon
 from penstock.console.parts.chart import RowChart
 from penstock.console.parts.frame import command_line, frame
+from penstock.console.parts.paged_table import NO_DATA
 from penstock.console.parts.sql_editor import SqlEditor
 from penstock.console.reads.charting import is_number
 from penstock.console.reads.sql import SqlServer, check_text, topics_of
@@ -200,7 +201,7 @@ class _Workbench:
             if _running >= MOST_RUNS:
                 raise CommandFailed(f"{MOST_RUNS} statements are running already: cancel one, or wait.")
             relations = {} if self._viewer.may(Role.ADMIN) else topics_of(await read(self._server.relations))
-            check_text(self._viewer, text, relations, self._properties, self._variables)
+            check_text(self._viewer.effective, text, relations, self._properties, self._variables)
         except Exception as error:  # noqa: BLE001 - shown in place
             self._fail(error)
             return
@@ -343,6 +344,7 @@ class _Workbench:
                 .props("flat dense")
             )
             self._table.props["no-data-label"] = "No rows yet." if rows.live else "No rows."
+            self._table.add_slot("no-data", NO_DATA)
 
 
 class SqlFailed(Exception):

@@ -47,7 +47,7 @@ STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'pos
   CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8'
   })[props.value] || 'orange-8'">{{ props.value }}</q-badge></q-td>"""
 
-_NO_DATA = '<span class="q-pa-xs">{{ props.message }}</span>'  # without a warning sign: an empty list is none
+NO_DATA = '<span class="q-pa-xs">{{ props.message }}</span>'  # without a warning sign: an empty list is none
 
 
 class PagedTable:
@@ -97,7 +97,7 @@ class PagedTable:
         ).classes("w-full")
         self._table.props["no-data-label"] = "Loading…"
         self._table.props(f"flat :rows-per-page-options={list(ROWS)} binary-state-sort dense")
-        self._table.add_slot("no-data", _NO_DATA)
+        self._table.add_slot("no-data", NO_DATA)
         for each in columns:
             if each.link:
                 self._table.add_slot(f"body-cell-{each.name}", LINK)

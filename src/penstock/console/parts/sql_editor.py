@@ -52,6 +52,7 @@ class SqlEditor:
 
     def __init__(self, text: str, run: Callable[[], Awaitable[None]]) -> None:
         self.known = Known()
+        self._marked = False
         # Esper's colours: of a SQL for streams, and without a completion of their own.
         self.element = ui.codemirror(text, language="Esper", line_wrapping=True, keymap={"Mod-Enter": run})
         self.element.classes("w-full sql-editor")
@@ -79,13 +80,17 @@ class SqlEditor:
     def mark(self, line: int, column: int) -> None:
         """Show where an error is; both count from 1."""
         marks = error_marks(self.text, line, column)
-        self.element.decorations = marks
         if marks:
+            self._marked = True
+            self.element.run_method("setDecorations", marks)
             self.element.reveal_line(line)
 
     def unmark(self) -> None:
-        if self.element.decorations:
-            self.element.decorations = []
+        # Not as a property: an update of the element brings the text that the console knows, and would undo
+        # what was typed since.
+        if self._marked:
+            self._marked = False
+            self.element.run_method("setDecorations", [])
 
 
 def completions(before: str, known: Known) -> list[dict[str, Any]]:

@@ -45,10 +45,14 @@ body { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .sql-error { text-decoration: underline wavy var(--bad) 1.5px; }
 .sql-error-line { background: #dc262618 !important; }
 .lineage { overflow-x: auto; }
+.flights { display: grid; grid-template-columns: minmax(0, 3fr) minmax(220px, 1fr); gap: 12px; }
+.flights-chart { height: 420px; }
+.flights-board { display: grid; gap: 12px; align-content: start; }
 .legend-dot { width: 12px; height: 12px; border-radius: 4px; display: inline-block; }
 .edge { padding: 2px 0; border-bottom: 1px solid var(--line); }
 .log-lines { max-height: 50vh; overflow: auto; }
 .chart-choice { min-width: 160px; }
-@media (max-width: 900px) { .sql-page { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 900px) { .sql-page, .flights { grid-template-columns: minmax(0, 1fr); }
+  .flights-chart { height: 260px; } }
 @media (max-width: 600px) { .page-content { padding: 10px !important; } .cell { max-width: 20ch; } }
 """

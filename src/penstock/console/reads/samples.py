@@ -26,6 +26,8 @@ from penstock.errors import PenstockError
 log = logging.getLogger(__name__)
 
 _POINTS = 300
+_RECENT = 16
+"""Samples that are kept for rates over more than two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +140,39 @@ class Sampler(Repeated[Sample]):
         super().__init__(clock)
         self._cluster = cluster
         self.points: deque[Point] = deque(maxlen=_POINTS)
+        self._recent: deque[Sample] = deque(maxlen=_RECENT)
 
     def take(self, now: float) -> Sample:
         return take_sample(self._cluster, now=now)
 
     def keep(self, old: Sample, new: Sample) -> None:
         self.points.append(between(old, new))
+        if self.before is None:
+            self._recent.clear()  # nobody looked meanwhile
+        self._recent.append(old)
 
-    def rate(self, topic: str) -> float | None:
-        """Records a second of a topic, between the last two samples."""
-        old, new = self.before, self.last
+    def rate(self, topic: str, *, seconds: float = 0.0) -> float | None:
+        """Records a second of a topic over so many seconds, or between the last two samples."""
+        old, new = self._since(seconds)
         if old is None or new is None or topic not in new.topics:
             return None
         pairs = [((topic, p.index)) for p in new.topics[topic].partitions]
         grown = sum(max(0, new.ends[k] - old.ends[k]) for k in pairs if k in new.ends and k in old.ends)
         return grown / max(new.at - old.at, 0.001)
 
-    def consumed(self, group: str, topic: str) -> float | None:
+    def consumed(self, group: str, topic: str, *, seconds: float = 0.0) -> float | None:
         """Records a second by which a group's committed offsets of a topic have grown."""
-        old, new = self.before, self.last
+        old, new = self._since(seconds)
         key = (group, topic)
         if old is None or new is None or key not in new.places or key not in old.places:
             return None
         then = old.places[key]
         grown = sum(max(0, offset - then[part]) for part, offset in new.places[key].items() if part in then)
         return grown / max(new.at - old.at, 0.001)
+
+    def _since(self, seconds: float) -> tuple[Sample | None, Sample | None]:
+        new = self.last
+        if self.before is None or new is None:
+            return None, new
+        recent = [each for each in list(self._recent) if each.at >= new.at - seconds and each.at < new.at]
+        return (recent[0] if recent else self.before), new

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, closing
-from dataclasses import replace
 from typing import Any
 
 from penstock.admin.failure import CommandFailed
 from penstock.console.reads.topics import is_of_servers
 from penstock.console.settings import SqlSettings
-from penstock.console.viewer import Viewer
 from penstock.sql.errors import NotAllowed, Place
 from penstock.sql.language.parser import parse
 from penstock.sql.language.statements import (
@@ -30,7 +28,7 @@ from penstock.sql.language.statements import (
 )
 from penstock.sql.server.script import check_role, check_setting_role
 from penstock.sql.shell.client import AsyncSession, Line, Session
-from penstock.web.access import Role
+from penstock.web.access import Principal, Role
 
 _SECONDS = 10.0
 
@@ -89,7 +87,7 @@ def server_of(server: SqlServer | None) -> SqlServer:
 
 
 def check_text(
-    viewer: Viewer,
+    principal: Principal,
     text: str,
     relations: Mapping[str, str | None],
     properties: Mapping[str, str],
@@ -99,8 +97,6 @@ def check_text(
 
     `relations` are the topics of streams and tables by their names in lower case.
     """
-    role = Role.READ if viewer.read_only else viewer.principal.role
-    principal = replace(viewer.principal, role=role)
     statements = parse(text, variables)
     check_setting_role(properties, principal)
     for statement in statements:
@@ -108,7 +104,7 @@ def check_text(
         check_role(statement, principal)
         if isinstance(statement, SetProperty):
             check_setting_role([statement.name], principal, place)
-        if role is Role.ADMIN:
+        if principal.role is Role.ADMIN:
             continue
         if isinstance(statement, Drop) and statement.delete_topic:
             raise NotAllowed(f"user '{principal.name}' needs the role admin to delete a topic", place)
