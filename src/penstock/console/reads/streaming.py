@@ -1,7 +1,8 @@
 """Streaming queries wherever they run: those of a SQL server, flows of pipelines, and others.
 
 Each query of Spark that Penstock watches reports its progress to the topic `__penstock_queries` of its
-cluster. So queries on other machines are seen; those of the SQL server and of local pipelines are steered, too.
+cluster. So queries on other machines are seen, too. Those of the SQL server and of local pipelines can be
+started and stopped.
 """
 
 from __future__ import annotations
