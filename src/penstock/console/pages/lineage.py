@@ -154,7 +154,7 @@ class _Page:
         options["series"][1]["data"] = [
             {
                 "id": str(at),
-                "name": graph.nodes[key].name,
+                "name": _short(graph.nodes[key]),
                 "value": list(points[key]),
                 "itemStyle": {"color": _FAILED if graph.nodes[key].failed else _COLOURS[key[0]]},
             }
@@ -190,6 +190,11 @@ class _Page:
         at = event.data_index
         if event.series_index == 1 and isinstance(at, int) and 0 <= at < len(self._links):
             ui.navigate.to(self._links[at])
+
+
+def _short(node: Node) -> str:
+    """Of a table in files, the end of its path."""
+    return node.name.rstrip("/").rpartition("/")[2] or node.name if node.kind is Kind.TABLE else node.name
 
 
 def _show_problems(problems: list[str]) -> None:

@@ -308,8 +308,8 @@ class _Workbench:
         if self._table is None or self._drawn < 0:
             self._begin_table(rows)
             self._chart.begin(rows.columns, live=rows.live)
-            self._chart.area.set_visibility(any(is_number(type_) for _, type_ in rows.columns))
         self._drawn = rows.count
+        self._chart.area.set_visibility(rows.count > 0 and self._chart.possible)
         newest = list(rows.kept)[-_TABLE_ROWS:] if rows.live else list(rows.kept)[:_TABLE_ROWS]
         first = max(0, rows.count - len(newest)) if rows.live else 0
         shown = [

@@ -29,6 +29,8 @@ class RowChart:
         self._rows: Sequence[Sequence[Any]] = ()
         self._arrived: Sequence[float] = ()
         self._choosing = False
+        self.possible = False
+        """Whether there are numbers."""
         self.area = ui.element("div").classes("card w-full")
         with self.area:
             with ui.row().classes("w-full items-center gap-2"):
@@ -49,7 +51,7 @@ class RowChart:
             return
         self._columns, self._rows, self._arrived = columns, (), ()
         plan = suggest(columns, live=live)
-        self.area.set_visibility(plan is not None)
+        self.possible = plan is not None
         if plan is None:
             return
         names = [name for name, _ in columns]

@@ -38,9 +38,10 @@ body { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .diff-add { background: #16a34a22; } .diff-del { background: #dc262622; }
 .sql-page { display: grid; grid-template-columns: minmax(0, 1fr) 260px; gap: 12px; }
 .sql-main { min-width: 0; }
-.sql-editor { height: 220px; border: 1px solid var(--line); border-radius: 10px; overflow: hidden;
+.sql-editor { height: 180px; border: 1px solid var(--line); border-radius: 10px; overflow: hidden;
   resize: vertical; }
 .sql-editor .cm-content, .sql-editor .cm-gutters { font-size: 14px; }
+.body--dark .sql-editor .cm-editor, .body--dark .sql-editor .cm-gutters { background: var(--soft); }
 .sql-names { max-height: 300px; overflow: auto; }
 .sql-error { text-decoration: underline wavy var(--bad) 1.5px; }
 .sql-error-line { background: #dc262618 !important; }
