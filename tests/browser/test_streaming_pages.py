@@ -15,7 +15,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from penstock.demo.topics import ALERTS, DEAD, DELAYS, FLIGHTS
+from penstock.demo.replay import FLIGHTS
+from penstock.demo.topics import ALERTS, DEAD, DELAYS
 from penstock.testing import PenstockBroker
 from tests.browser.test_console import CHROMIUM, HOSTILE, PATIENCE_MS
 from tests.console.conftest import ConsoleProcess

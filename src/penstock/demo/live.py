@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from penstock.demo.board import Alert, Board, DeadLetter, Hour
 from penstock.demo.data import directory
 from penstock.demo.reader import ResultReader
-from penstock.demo.topics import ALERTS, DEAD, DELAYS, FLIGHTS
+from penstock.demo.replay import FLIGHTS
+from penstock.demo.topics import ALERTS, DEAD, DELAYS
 
 _HOURS = 72
 """Of each airport."""

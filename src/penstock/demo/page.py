@@ -16,7 +16,8 @@ from penstock.console.parts.live import Redrawn, Tiles
 from penstock.console.site import Site
 from penstock.demo.board import Alert, Hour
 from penstock.demo.live import Airport, Live, airports
-from penstock.demo.topics import ALERTS, DEAD, DELAYS, FLIGHTS, GROUPS
+from penstock.demo.replay import FLIGHTS
+from penstock.demo.topics import ALERTS, DEAD, DELAYS, GROUPS
 
 PATH = "/flights"
 NAVIGATION = (("Flights", PATH, "flight_takeoff"),)

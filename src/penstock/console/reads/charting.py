@@ -22,10 +22,6 @@ class Plan:
     ys: tuple[str, ...]
     by: str | None = None
 
-    @property
-    def over_time(self) -> bool:
-        return self.x == ARRIVAL
-
 
 @dataclass(frozen=True, slots=True)
 class Lines:
