@@ -173,7 +173,7 @@ def charted(page: Page) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = page.evaluate(
         """() => Object.fromEntries([...document.querySelectorAll(".nicegui-echart")]
           .filter(each => each.offsetParent !== null)
-          .flatMap(each => getElement(+each.id.slice(1)).chart.getOption().series)
+          .flatMap(each => getElement(+each.id.slice(1)).chart?.getOption()?.series || [])
           .map(series => [series.name, series.data]))"""
     )
     return found
@@ -302,8 +302,8 @@ def test_a_query_is_terminated_by_its_name(
     page.get_by_role("link", name="csas_dear_1").click()
     until(lambda: charted(page).get("processed"))
     until(lambda: charted(page).get("batch"))
-    expect(page.get_by_role("link", name="orders")).to_be_visible()
-    expect(page.get_by_role("link", name="dear")).to_be_visible()
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="dear", exact=True)).to_be_visible()
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("Paused", exact=True)).to_be_visible(timeout=SPARK_MS)
     page.get_by_role("button", name="Terminate").click()

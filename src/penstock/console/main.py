@@ -121,8 +121,9 @@ def _listener(settings: Settings) -> AbstractContextManager[socket.socket]:
 
 
 def _headers() -> Headers:
-    others = [each for each in SECURE_HEADERS if each[0] != b"content-security-policy"]
-    return [*others, (b"content-security-policy", _POLICY.encode())]
+    # With `no-referrer` browsers send forms with `Origin: null`, which the guard refuses: nobody could log in.
+    own = {b"content-security-policy": _POLICY.encode(), b"referrer-policy": b"same-origin"}
+    return [*(each for each in SECURE_HEADERS if each[0] not in own), *own.items()]
 
 
 def _application(site: Site) -> Any:

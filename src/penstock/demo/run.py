@@ -40,6 +40,7 @@ DRAIN_S = 12.0
 DRAIN_TIMEOUT_S = 180.0
 PAGE, PAGE_PATH = "penstock.demo.page", "/flights"
 """The page of the demonstration in the console, whose extra may be missing here."""
+_REGISTRY_PORT = 8081
 _TICK_S = 0.5
 _RATE_S = 5.0
 
@@ -160,6 +161,8 @@ class Demo:
         self._home.directory.mkdir(parents=True, exist_ok=True)
         arguments = ["up", "--data", str(self._home.data), "--port", str(port), "--no-connect"]
         arguments += ["--console-port", str(free_or_any(self._settings.console_port))]
+        # Of a replay that goes on, the broker's port is kept; no flow knows that of the registry.
+        arguments += ["--registry-port", str(free_or_any(_REGISTRY_PORT) if self._settings.port else 0)]
         platform = Child(
             "the platform",
             [*arguments, "--ready-file", str(ready_file)],
