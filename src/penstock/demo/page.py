@@ -193,7 +193,7 @@ class _Card:
         with ui.element("div").classes("card"):
             with ui.row().classes("w-full items-baseline justify-between no-wrap"):
                 ui.label(origin).classes("font-bold text-lg")
-                self._hour = ui.label("").classes("muted no-wrap")
+                self._hour = ui.label("").classes("muted whitespace-nowrap")
             ui.label(places[origin].name).classes("muted ellipsis")
             self._delay = ui.label("-")
             self._detail = ui.label("no hour has closed yet").classes("muted")
@@ -217,10 +217,10 @@ class _Card:
 def _show_alerts(alerts: list[Alert]) -> None:
     for alert in alerts:
         with ui.row().classes("w-full no-wrap items-baseline gap-2 edge"):
-            ui.label(alert.flight).classes("mono no-wrap")
-            ui.label(f"{alert.origin} → {alert.dest}").classes("no-wrap")
+            ui.label(alert.flight).classes("mono whitespace-nowrap")
+            ui.label(f"{alert.origin} → {alert.dest}").classes("whitespace-nowrap")
             what = "cancelled" if alert.cancelled else f"{alert.delay_minutes} min late"
-            ui.label(what).classes("bad no-wrap" if alert.cancelled else "warn no-wrap")
+            ui.label(what).classes("bad whitespace-nowrap" if alert.cancelled else "warn whitespace-nowrap")
             ui.label(f"{alert.scheduled}, {alert.weather}").classes("muted ellipsis")
     if not alerts:
         ui.label("None yet.").classes("muted")
@@ -233,7 +233,7 @@ def _show_dead(reasons: list[tuple[str, int]], letters: list[Any]) -> None:
             ui.label(f.count(count)).classes("mono")
     for letter in letters[: max(_SHOWN - len(reasons), 0)]:
         with ui.row().classes("w-full no-wrap items-baseline gap-2 edge"):
-            ui.label(letter.source).classes("mono no-wrap")
+            ui.label(letter.source).classes("mono whitespace-nowrap")
             ui.label(letter.value).classes("mono muted ellipsis")
     if not reasons:
         ui.label("None yet.").classes("muted")

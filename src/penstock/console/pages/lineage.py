@@ -87,6 +87,7 @@ class _Page:
                 .props('outlined dense clearable debounce=300 aria-label="Filter by name"')
                 .classes(f"grow {SEARCH}")
             )
+        with ui.row().classes("w-full items-center gap-2"):
             for kind, colour in _COLOURS.items():
                 with ui.row().classes("items-center gap-1 no-wrap"):
                     ui.element("span").classes("legend-dot").style(f"background: {colour}")
@@ -184,7 +185,7 @@ class _Page:
                         "muted"
                     )
                 ui.space()
-                self._rates.append(ui.label().classes("mono no-wrap"))
+                self._rates.append(ui.label().classes("mono whitespace-nowrap"))
 
     def _clicked(self, event: events.EChartPointClickEventArguments) -> None:
         at = event.data_index

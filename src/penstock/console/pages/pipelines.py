@@ -271,7 +271,7 @@ def _detail(query: StreamingQuery) -> None:
             ui.label(source.name).classes("font-bold break-all")
             for title, text in (("read to", source.end), ("of", source.latest)):
                 with ui.row().classes("w-full items-baseline gap-2 no-wrap"):
-                    ui.label(title).classes("muted no-wrap")
+                    ui.label(title).classes("muted whitespace-nowrap")
                     ui.label(text).classes("mono break-all")
     if query.statement:
         ui.label(query.statement).classes("mono pre card w-full")
@@ -357,7 +357,8 @@ def _one_pipeline(site: Site, viewer: Viewer, name: str) -> None:
     with ui.row().classes("w-full items-center gap-2"):
         ui.label("Log").classes("font-bold")
         spark = ui.switch("Spark's lines, too") if viewer.may(Role.ADMIN) else None
-    lines = ui.label("").classes("mono pre card w-full log-lines")
+    with ui.element("div").classes("card w-full log-lines").props('tabindex="0" aria-label="Log"'):
+        lines = ui.label("").classes("mono pre")
 
     async def refresh() -> None:
         try:

@@ -51,7 +51,7 @@ body { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .flights-board { display: grid; gap: 12px; align-content: start; }
 .legend-dot { width: 12px; height: 12px; border-radius: 4px; display: inline-block; }
 .edge { padding: 2px 0; border-bottom: 1px solid var(--line); }
-.log-lines { max-height: 50vh; overflow: auto; }
+.log-lines { max-height: 50vh; overflow: auto; display: flex; flex-direction: column-reverse; }
 .chart-choice { min-width: 160px; }
 @media (max-width: 900px) { .sql-page, .flights { grid-template-columns: minmax(0, 1fr); }
   .flights-chart { height: 260px; } }
