@@ -121,7 +121,8 @@ def _listener(settings: Settings) -> AbstractContextManager[socket.socket]:
 
 
 def _headers() -> Headers:
-    # With `no-referrer` browsers send `Origin: null` with forms, which the guard refuses: no login would work.
+    # With `no-referrer`, browsers send `Origin: null` with forms, which the guard refuses: nobody could log
+    # in.
     own = {b"content-security-policy": _POLICY.encode(), b"referrer-policy": b"same-origin"}
     return [*(each for each in SECURE_HEADERS if each[0] not in own), *own.items()]
 
