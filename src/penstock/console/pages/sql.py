@@ -97,6 +97,7 @@ class _Workbench:
         self._properties: dict[str, str] = {}
         self._variables: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
+        self._attempt = 0
         self._rows = Rows()
         self._drawn = -1
         self._begun = 0.0
@@ -187,6 +188,8 @@ class _Workbench:
         if not text.strip():
             return
         self._end()
+        self._attempt += 1
+        attempt = self._attempt
         self._editor.unmark()
         self._problem.clear()
         self._messages.clear()
@@ -205,6 +208,8 @@ class _Workbench:
         except Exception as error:  # noqa: BLE001 - shown in place
             self._fail(error)
             return
+        if attempt != self._attempt:
+            return  # Run was pressed again meanwhile
         log.info("user %s runs SQL: %s", self._viewer.principal.name, " ".join(text.split())[:500])
         with self._command:
             command_line(self._site.sql_command(text))

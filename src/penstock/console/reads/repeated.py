@@ -51,6 +51,9 @@ class Repeated(ABC, Generic[T]):
     def keep(self, old: T, new: T) -> None:
         """For what becomes of two samples; called under the lock."""
 
+    def rest(self) -> None:
+        """Nobody looks any more: the thread that has taken the samples calls it as its last."""
+
     def watch(self) -> None:
         """Keep sampling for a while, because somebody looks."""
         with self._lock:
@@ -68,6 +71,12 @@ class Repeated(ABC, Generic[T]):
         self._closed.set()
 
     def _run(self) -> None:
+        try:
+            self._sample_on()
+        finally:
+            self.rest()
+
+    def _sample_on(self) -> None:
         while not self._closed.is_set():
             begun = time.monotonic()
             try:

@@ -44,7 +44,7 @@ class SqlServer:
         return self._settings.url
 
     def _login(self) -> dict[str, Any]:
-        return {"user": self._settings.user, "ca": self._settings.ca}
+        return {"user": self._settings.user, "ca": self._settings.ca, "option": "--sql"}
 
     def ask(self, path: str) -> Any:
         """A GET. CommandFailed has the server's message if it refuses."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -306,7 +307,8 @@ class StreamSampler(Repeated[Streams]):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(clock)
-        self._topic = ProgressTopic(cluster)
+        self._cluster = cluster
+        self._own = threading.local()  # a thread may end while the next one begins
         self._server = server
         self._pipelines = pipelines
         self.points: dict[tuple[str, str], deque[Point]] = {}
@@ -324,7 +326,10 @@ class StreamSampler(Repeated[Streams]):
                 problems.append(getattr(error, "message", None) or str(error))
 
         def of_topic() -> None:
-            for record in self._topic.latest().values():
+            topic = getattr(self._own, "topic", None)
+            if topic is None:
+                topic = self._own.topic = ProgressTopic(self._cluster)
+            for record in topic.latest().values():
                 query = of_progress(record, now)
                 queries[query.key] = query
 
@@ -354,6 +359,11 @@ class StreamSampler(Repeated[Streams]):
             attempt(of_pipelines)
         self._remember(queries, now)
         return Streams(now, queries, pipelines, relations, tuple(problems))
+
+    def rest(self) -> None:
+        topic = getattr(self._own, "topic", None)
+        if topic is not None:
+            topic.close()  # else it would go on fetching
 
     def _remember(self, queries: Mapping[tuple[str, str], StreamingQuery], now: float) -> None:
         points = {key: self.points.get(key) or deque(maxlen=_POINTS) for key in queries}

@@ -36,9 +36,12 @@ class _Server:
         token: str | None = None,
         ca: str | None = None,
         read_timeout: float | None = None,
+        option: str = "--server",
     ) -> None:
-        """`user` is NAME:PASSWORD, `ca` a PEM file. `read_timeout` is how many seconds the server may send
-        nothing; by default without limit, as a push query may have no rows for days."""
+        """`user` is NAME:PASSWORD, `ca` a PEM file, `option` the one by which a user names the server.
+        `read_timeout` is how many seconds the server may send nothing; by default without limit, as a push
+        query may have no rows for days."""
+        self._option = option
         self.url = url.rstrip("/")
         self.properties = dict(properties or {})
         self.variables = dict(variables or {})
@@ -61,8 +64,8 @@ class _Server:
     def _check(self, answer: httpx.Response) -> None:
         if answer.status_code == 401:
             raise Unreachable(
-                f"the SQL server at {self.url} does not accept this login: give --server-user NAME:PASSWORD, "
-                "or a token in PENSTOCK_SQL_TOKEN"
+                f"the SQL server at {self.url} does not accept this login: give {self._option}-user "
+                "NAME:PASSWORD, or a token in PENSTOCK_SQL_TOKEN"
             )
 
     def _line(self, text: str, answer: httpx.Response) -> Line:
@@ -86,7 +89,7 @@ class _Server:
     def _told(self, error: Exception) -> str:
         return (
             f"no SQL server answers at {self.url} ({str(error) or type(error).__name__}): start one with "
-            "`penstock sql serve`, or leave out --server"
+            f"`penstock sql serve`, or leave out {self._option}"
         )
 
 
