@@ -28,9 +28,9 @@ from tests.sql.serving import SqlServer
 pytest.importorskip("pyspark")
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed (apt install chromium)"),
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1500),
 ]
-SPARK_MS = 240_000
+SPARK_MS = 400_000
 """For what a micro-batch has to be done."""
 FLOWS = """
 from pyspark import pipelines as dp

@@ -110,6 +110,7 @@ def options_of(lines: Lines, colours: Sequence[str]) -> Mapping[str, Any]:
             {
                 "name": name,
                 "type": "bar",
+                "barMaxWidth": 80,
                 "data": [dict(points).get(x) for x in categories],
                 "color": colours[index % len(colours)],
             }
