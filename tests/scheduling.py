@@ -49,6 +49,7 @@ _FIRST = (
     "test_pipeline_process",
     "test_leading",
     "test_standalone",
+    "test_streaming_pages",
     "cluster",
     "tools",
     "messaging",
@@ -59,6 +60,7 @@ _FIRST = (
 _WITH_SPARK = {"test_demo", "test_pipeline_process", "test_sink_kills", "test_standalone"} | {
     "test_kills",
     "test_leading",
+    "test_streaming_pages",
 }
 _MOST_SPARKS = 3
 
@@ -82,7 +84,7 @@ def rank(path: Path) -> int:
 def computes(name: str) -> bool:
     """Whether the tests of a group have a Spark."""
     path = Path(name)
-    return name in SHARED or (path.parent.name in _ALONE and path.stem in _WITH_SPARK)
+    return name in SHARED or (path.parent.name in (*_ALONE, "browser") and path.stem in _WITH_SPARK)
 
 
 def scheduler(config: pytest.Config, log: Producer) -> Scheduling:

@@ -108,7 +108,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
         finally:
             server.should_exit = True
             await serving
-            site.sampler.close()
+            site.close()
             if access is not None:
                 access.close()
             if ready_file is not None and os.path.exists(ready_file):
@@ -123,13 +123,10 @@ def _listener(settings: Settings) -> AbstractContextManager[socket.socket]:
 
 
 def _headers() -> Headers:
-    own = [
-        (b"content-security-policy", _POLICY.encode()),
-        # With no-referrer, browsers send forms with the Origin "null": nobody could log in.
-        (b"referrer-policy", b"same-origin"),
-    ]
-    names = {name for name, _ in own}
-    return [*(each for each in SECURE_HEADERS if each[0] not in names), *own]
+    # With `no-referrer`, browsers send `Origin: null` with forms, which the guard refuses: nobody could log
+    # in.
+    own = {b"content-security-policy": _POLICY.encode(), b"referrer-policy": b"same-origin"}
+    return [*(each for each in SECURE_HEADERS if each[0] not in own), *own.items()]
 
 
 def _application(site: Site) -> Any:

@@ -19,6 +19,15 @@ class ConnectSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SqlSettings:
+    """The address of a SQL server; `user` is NAME:PASSWORD, `ca` a PEM file."""
+
+    url: str
+    user: str | None = None
+    ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """`client` are librdkafka's settings, including `bootstrap.servers`."""
 
@@ -29,6 +38,11 @@ class Settings:
     """The name of the cluster on pages. Default: its bootstrap servers."""
     registry: RegistrySettings | None = None
     connect: ConnectSettings | None = None
+    sql: SqlSettings | None = None
+    pipelines: tuple[str, ...] = ()
+    """Directories in which pipeline projects are found."""
+    pages: tuple[str, ...] = ()
+    """Modules with a page of their own: each has `register(site)`, and may have `NAVIGATION`."""
     read_only: bool = False
     advertised_url: str | None = None
     allowed_hosts: tuple[str, ...] = ()

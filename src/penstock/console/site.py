@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from penstock.admin.cluster import Cluster
 from penstock.admin.connect_worker import ConnectWorker
 from penstock.admin.failure import CommandFailed
+from penstock.console.reads.pipelines import Pipelines
 from penstock.console.reads.samples import Sampler
+from penstock.console.reads.sql import SqlServer
+from penstock.console.reads.streaming import StreamSampler
 from penstock.console.settings import Settings
 from penstock.registry.client import RegistryClient
 from penstock.web.sessions import Sessions
@@ -21,9 +24,14 @@ class Site:
     settings: Settings
     cluster: Cluster
     sampler: Sampler
+    streams: StreamSampler
     sessions: Sessions | None = None
     """None if no login is required."""
     worker: ConnectWorker | None = None
+    sql: SqlServer | None = None
+    pipelines: Pipelines | None = None
+    navigation: tuple[tuple[str, str, str], ...] = ()
+    """Entries of pages that are not the console's own: name, path and icon."""
     urls: dict[str, str] = field(default_factory=dict)
     _clusters: dict[str, Cluster] = field(default_factory=dict)
 
@@ -38,7 +46,14 @@ class Site:
             worker = ConnectWorker(
                 where.url, where.user, where.ca, hint="name another with --connect", timeout=30.0
             )
-        return cls(settings, cluster, Sampler(cluster), sessions, worker)
+        sql = SqlServer(settings.sql) if settings.sql is not None else None
+        pipelines = Pipelines(settings.pipelines) if settings.pipelines else None
+        streams = StreamSampler(cluster, sql, pipelines)
+        return cls(settings, cluster, Sampler(cluster), streams, sessions, worker, sql, pipelines)
+
+    def close(self) -> None:
+        self.sampler.close()
+        self.streams.close()
 
     @property
     def name(self) -> str:
@@ -54,6 +69,11 @@ class Site:
     def command(self, *words: str) -> str:
         """The equivalent command line, quoted for a shell, because names may contain anything."""
         return shlex.join(("penstock", *words, "--bootstrap", self.cluster.bootstrap))
+
+    def sql_command(self, statement: str) -> str:
+        """The equivalent command line of a SQL statement."""
+        server = ("--server", self.sql.url) if self.sql is not None else ()
+        return shlex.join(("penstock", "sql", *server, "-e", statement))
 
     @contextmanager
     def registry(self) -> Iterator[RegistryClient]:

@@ -6,7 +6,7 @@ Every action is checked when it is carried out, not only when its button is show
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
@@ -52,6 +52,11 @@ class Viewer:
             lambda: sessions.principal(headers) is not None,
             lambda: site.cluster_as(principal.name),
         )
+
+    @property
+    def effective(self) -> Principal:
+        """The user with the role that this console leaves it."""
+        return replace(self.principal, role=Role.READ) if self.read_only else self.principal
 
     def may(self, role: Role) -> bool:
         if self.read_only and role is not Role.READ:

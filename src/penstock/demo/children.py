@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,9 @@ class ChildFailed(PenstockError):
 class Child:
     """One `penstock ...` process whose output goes to a log file."""
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, name: str, arguments: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.name = name
         self.log = log
         with open(log, "ab") as output:
@@ -42,6 +44,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                env={**os.environ, **(environment or {})},
                 preexec_fn=with_parent(signal.SIGTERM),
             )
 

@@ -38,6 +38,9 @@ DRAIN_S = 12.0
 # The timeout for the pipeline to process what was sent; a cold Spark on a busy machine takes most of a
 # minute.
 DRAIN_TIMEOUT_S = 180.0
+PAGE, PAGE_PATH = "penstock.demo.page", "/flights"
+"""The page of the demonstration in the console, whose extra may be missing here."""
+_REGISTRY_PORT = 8081
 _TICK_S = 0.5
 _RATE_S = 5.0
 
@@ -158,10 +161,14 @@ class Demo:
         self._home.directory.mkdir(parents=True, exist_ok=True)
         arguments = ["up", "--data", str(self._home.data), "--port", str(port), "--no-connect"]
         arguments += ["--console-port", str(free_or_any(self._settings.console_port))]
+        # Of a replay that goes on, the broker's port is kept; no flow knows that of the registry.
+        arguments += ["--registry-port", str(free_or_any(_REGISTRY_PORT) if self._settings.port else 0)]
         platform = Child(
             "the platform",
             [*arguments, "--ready-file", str(ready_file)],
             self._home.directory / "platform.log",
+            # For the console that it starts.
+            {"PENSTOCK_CONSOLE_PAGES": PAGE, "PENSTOCK_PIPELINES": str(self._home.directory)},
         )
         stack.callback(platform.stop, PLATFORM_STOP_S)
         ready = platform.wait_until_ready(ready_file, PLATFORM_START_S)
@@ -171,6 +178,7 @@ class Demo:
         self._console = ready.get("console")
         if self._console is not None:
             self._say(f"Web console: {self._console}")
+            self._say(f"The flights as they come: {self._console}{PAGE_PATH}")
         return platform, bootstrap
 
     def _prepare(self, topics: Topics) -> dict[tuple[str, int], int]:

@@ -15,6 +15,7 @@ from penstock.console.parts.curves import Curves
 from penstock.console.parts.live import LinkList, Redrawn, Row, Tiles
 from penstock.console.parts.paged_table import Column, PagedTable, Wanted
 from penstock.console.reads.samples import Sample
+from penstock.console.reads.streaming import StreamingQuery
 from penstock.console.site import Site
 from tests.unit.console.conftest import Visit
 
@@ -117,9 +118,11 @@ def test_the_overview_leads_to_what_needs_attention(site: Site) -> None:
     targets = dict(overview._TILES)
     assert targets["Offline partitions"] == "/topics?internal=1&health=offline"
     assert targets["Under-replicated"] == "/topics?internal=1&health=under-replicated"
-    assert [each.text for each in overview._trouble(sample, ["sink"])] == [
+    queries = [StreamingQuery("shop", "sums", "failed", "no memory")]
+    assert [each.text for each in overview._trouble(sample, ["sink"], queries)] == [
         "the cluster has no controller",
         "orders-0 is offline",
         "orders-0 is under-replicated",
         "connector sink failed",
+        "query sums failed",
     ]

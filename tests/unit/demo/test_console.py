@@ -20,8 +20,11 @@ class Platform:
 
     started: list[list[str]] = []
 
-    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
+    environment: dict[str, str] = {}
+
+    def __init__(self, name: str, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
         self.started.append(arguments)
+        Platform.environment = environment
 
     def wait_until_ready(self, file: Path, seconds: float) -> dict[str, Any]:
         words = self.started[-1]

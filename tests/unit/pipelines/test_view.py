@@ -8,7 +8,8 @@ from typing import Any
 from penstock.cli.pipelines.view import COLUMNS, LiveTable, event_lines, problems, row
 
 PROGRESS = {
-    "processed_rows_per_second": 12.34, "batch_id": 7, "batch_seconds": 0.25, "state_rows": 15, "lag": 3,
+    "input_rows_per_second": 9.87, "processed_rows_per_second": 12.34, "state_bytes": 2048,
+    "batch_id": 7, "batch_seconds": 0.25, "state_rows": 15, "lag": 3,
     "watermark": "2026-01-01T00:00:05.000Z", "sources": [],
 }  # fmt: skip
 STATUS: dict[str, Any] = {
@@ -29,8 +30,9 @@ STATUS: dict[str, Any] = {
 def test_a_flow_is_one_row_of_numbers():
     cells = dict(zip(COLUMNS, row(STATUS["flows"][0]), strict=True))
     assert cells == {
-        "flow": "a", "into": "t (sink)", "state": "running", "rows/s": 12.3, "batch": 7, "took": "0.25 s",
-        "watermark": "2026-01-01 00:00:05.000", "state rows": 15, "lag": 3, "restarts": None,
+        "flow": "a", "into": "t (sink)", "state": "running", "in/s": 9.9, "rows/s": 12.3, "batch": 7,
+        "took": "0.25 s", "watermark": "2026-01-01 00:00:05.000", "state rows": 15, "state size": "2.0 KiB",
+        "lag": 3, "restarts": None,
     }  # fmt: skip
     assert row(STATUS["flows"][1])[2] == "failed, again in 4 s"
     assert row(STATUS["flows"][2])[2] == "change pending"

@@ -71,6 +71,35 @@ from penstock.errors import PenstockError
     show_envvar=True,
     help="PEM: the certificate authority of the Connect worker.",
 )
+@click.option(
+    "--sql", metavar="URL", envvar="PENSTOCK_SQL", show_envvar=True, help="A SQL server (penstock sql serve)."
+)
+@click.option(
+    "--sql-user",
+    metavar="NAME:PASSWORD",
+    envvar="PENSTOCK_SQL_USER",
+    show_envvar=True,
+    help="User and password for the SQL server.",
+)
+@click.option(
+    "--sql-ca",
+    metavar="FILE",
+    type=FILE,
+    envvar="PENSTOCK_SQL_CA",
+    show_envvar=True,
+    help="PEM: the certificate authority of the SQL server.",
+)
+@click.option(
+    "--pipelines",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(file_okay=False),
+    envvar="PENSTOCK_PIPELINES",
+    show_envvar=True,
+    help="Pipeline projects of this machine: those in DIR and below it (repeatable).",
+)
+@click.option("--page", "pages", multiple=True, hidden=True, envvar="PENSTOCK_CONSOLE_PAGES",
+              help="A Python module with a page of its own: of `penstock demo`.")  # fmt: skip
 @click.option("--advertised-url", metavar="URL", help="How browsers reach this console, if not by --host.")
 @click.option(
     "--allow-host",
@@ -105,6 +134,9 @@ def console(
     connect: str | None,
     connect_user: str | None,
     connect_ca: str | None,
+    sql: str | None,
+    sql_user: str | None,
+    sql_ca: str | None,
     ready_file: str | None,
     from_parent: bool,
     as_json: bool,
@@ -112,18 +144,19 @@ def console(
 ) -> None:
     """Run the web console of a Kafka cluster.
 
-    It shows topics, messages, groups, schemas and connectors, and changes them. People log in with the users
-    of --auth-file. Their roles decide what they may do: `read` sees everything, `write` also produces,
-    creates and registers, `admin` does everything. Without --auth-file, everyone who reaches the port is an
-    administrator. It runs until Ctrl-C or SIGTERM.
+    It shows topics, messages, groups, schemas, connectors, pipelines and SQL queries, and changes them.
+    People log in with the users of --auth-file. Their roles decide what they may do: `read` sees everything,
+    `write` also produces, creates and registers, `admin` does everything. Without --auth-file, everyone who
+    reaches the port is an administrator. It runs until Ctrl-C or SIGTERM.
 
     \b
       penstock console --bootstrap kafka-1:9092 --registry http://127.0.0.1:8081
+      penstock console --sql http://127.0.0.1:8088 --pipelines ~/pipelines
       penstock console --read-only --auth-file users --tls-cert cert.pem --tls-key key.pem --host 0.0.0.0
     """
     with needs_extra("the console", "console"):
         from penstock.console.main import run
-        from penstock.console.settings import ConnectSettings, Settings
+        from penstock.console.settings import ConnectSettings, Settings, SqlSettings
         from penstock.registry.client import RegistrySettings
     access = access_of(given)
     access.pop("tls_ca")
@@ -150,6 +183,7 @@ def console(
         client=client,
         registry=RegistrySettings(registry, registry_user, registry_ca) if registry else None,
         connect=ConnectSettings(connect, connect_user, connect_ca) if connect else None,
+        sql=SqlSettings(sql, sql_user, sql_ca) if sql else None,
         **access,
         **given,
     )

@@ -6,7 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-COLUMNS = ("flow", "into", "state", "rows/s", "batch", "took", "watermark", "state rows", "lag", "restarts")
+from penstock.admin.words import human_bytes
+
+COLUMNS = (
+    *("flow", "into", "state", "in/s", "rows/s", "batch", "took", "watermark", "state rows", "state size"),
+    *("lag", "restarts"),
+)
 
 
 def row(flow: Mapping[str, Any]) -> tuple[object, ...]:
@@ -22,11 +27,13 @@ def row(flow: Mapping[str, Any]) -> tuple[object, ...]:
         flow["name"],
         f"{flow['target']} ({flow['kind']})",
         state,
+        round(progress["input_rows_per_second"], 1) if progress else None,
         round(progress["processed_rows_per_second"], 1) if progress else None,
         progress.get("batch_id"),
         f"{took:.2f} s" if took is not None else None,
         (progress.get("watermark") or "").replace("T", " ").removesuffix("Z") or None,
         progress.get("state_rows") or None,
+        human_bytes(progress["state_bytes"]) if progress.get("state_bytes") else None,
         progress.get("lag"),
         flow.get("restarts") or None,
     )

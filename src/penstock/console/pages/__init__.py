@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from penstock.console.site import Site
 
 
@@ -11,17 +13,39 @@ def register(site: Site) -> None:
         connectors,
         group,
         groups,
+        lineage,
         overview,
+        pipelines,
         placement,
         quotas,
         schemas,
+        sql,
         topic,
         topics,
         transactions,
         users,
     )
 
-    for page in (overview, topics, topic, groups, group, schemas, connectors, transactions):
+    ours = (
+        overview,
+        topics,
+        topic,
+        groups,
+        group,
+        schemas,
+        connectors,
+        sql,
+        pipelines,
+        lineage,
+        transactions,
+        placement,
+        users,
+        acls,
+        quotas,
+    )
+    for page in ours:
         page.register(site)
-    for page in (placement, users, acls, quotas):
-        page.register(site)
+    for name in site.settings.pages:
+        more = importlib.import_module(name)
+        site.navigation += more.NAVIGATION
+        more.register(site)

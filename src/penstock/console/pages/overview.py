@@ -7,6 +7,7 @@ from collections import Counter
 from nicegui import ui
 from starlette.requests import Request
 
+from penstock.console.pages.pipelines import link_of
 from penstock.console.parts import format as f
 from penstock.console.parts.acting import read, show_failure, soon
 from penstock.console.parts.curves import Curves
@@ -14,6 +15,7 @@ from penstock.console.parts.frame import frame
 from penstock.console.parts.live import LinkList, Redrawn, Row, Tiles
 from penstock.console.reads.connectors import failed_connectors
 from penstock.console.reads.samples import Sample
+from penstock.console.reads.streaming import StreamingQuery
 from penstock.console.site import Site
 
 _LIVE_SECONDS = 2.0
@@ -67,7 +69,12 @@ def register(site: Site) -> None:
                 volume.show(times, {"written": [round(p.bytes_in) for p in points]})
                 slowest = sorted((n for n in sample.lags if sample.lags[n]), key=lambda n: -sample.lags[n])
                 lag.show(times, {name: [p.lags.get(name) for p in points] for name in slowest[:4]})
-                trouble.show(_trouble(sample, failed))
+                queries = []
+                if site.sql is not None or site.pipelines is not None:
+                    site.streams.watch()
+                    streams = site.streams.last
+                    queries = [each for each in (streams.queries.values() if streams else ()) if each.failed]
+                trouble.show(_trouble(sample, failed, queries))
                 slow.show(
                     [
                         Row(name, f.link("/group", id=name), f"{f.count(sample.lags[name])} behind")
@@ -98,12 +105,13 @@ def _values(sample: Sample, records: float | None) -> list[tuple[str, str]]:
     ]
 
 
-def _trouble(sample: Sample, failed: list[str]) -> list[Row]:
+def _trouble(sample: Sample, failed: list[str], queries: list[StreamingQuery]) -> list[Row]:
     found = [Row(f"{t}-{p} is offline", f.link(f"/topics/{t}")) for t, p in sample.offline[:10]]
     found += [
         Row(f"{t}-{p} is under-replicated", f.link(f"/topics/{t}")) for t, p in sample.under_replicated[:10]
     ]
     found += [Row(f"connector {name} failed", f.link("/connector", name=name)) for name in failed[:10]]
+    found += [Row(f"query {each.name} failed", link_of(each)) for each in queries[:10]]
     if sample.controller not in sample.brokers:
         found.insert(0, Row("the cluster has no controller", "#brokers"))
     return found

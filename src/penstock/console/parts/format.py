@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from penstock.admin.words import human_bytes
 
@@ -29,6 +29,10 @@ def seconds(number: float | None) -> str:
         if number < most:
             return f"{number / divisor:.1f} {unit}" if number < 10 else f"{number / divisor:.0f} {unit}"
     return f"{number / 86_400:.0f} d"
+
+
+def topic_link(topic: str) -> str:
+    return f"/topics/{quote(topic, safe='')}"
 
 
 def link(page: str, **query: str) -> str:

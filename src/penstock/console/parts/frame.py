@@ -19,6 +19,9 @@ NAVIGATION = (
     ("Groups", "/groups", "groups"),
     ("Schemas", "/schemas", "schema"),
     ("Connectors", "/connectors", "cable"),
+    ("SQL", "/sql", "terminal"),
+    ("Pipelines", "/pipelines", "account_tree"),
+    ("Lineage", "/lineage", "device_hub"),
     ("Transactions", "/transactions", "swap_horiz"),
     ("Placement", "/placement", "dns"),
     ("Users", "/users", "person"),
@@ -49,7 +52,7 @@ def frame(
         .classes("p-2") as drawer
     ):
         with ui.element("nav").props('aria-label="Main"').classes("w-full"):
-            for name, path, icon in NAVIGATION:
+            for name, path, icon in (*NAVIGATION, *site.navigation):
                 active = " nav-active" if path == section else ""
                 with ui.link(target=path).classes(f"nav-link{active}"):
                     ui.icon(icon, size="20px")

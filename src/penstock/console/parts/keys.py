@@ -13,10 +13,13 @@ _PAGES = {
     "s": "/schemas",
     "c": "/connectors",
     "x": "/transactions",
-    "p": "/placement",
+    "b": "/placement",
     "u": "/users",
     "a": "/acls",
-    "q": "/quotas",
+    "k": "/quotas",
+    "q": "/sql",
+    "p": "/pipelines",
+    "l": "/lineage",
 }
 # In the browser: a key that went through the server would be slow. Ignored while the user types text.
 _SCRIPT = """<script>(function () {

@@ -43,8 +43,8 @@ Load = Callable[[Wanted], Awaitable[tuple[list[dict[str, Any]], int]]]
 """The requested rows, and the total number on all pages."""
 
 # Vue escapes the contents of {{ }} and of bound attributes.
-_LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
-_STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
+LINK = '<q-td :props="props"><a :href="props.row[props.col.name + \'_href\']">{{ props.value }}</a></q-td>'
+STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'positive', RUNNING: 'positive',
   offline: 'negative', FAILED: 'negative', Dead: 'negative', Empty: 'grey', PAUSED: 'grey', STOPPED: 'grey',
   CompleteCommit: 'grey', CompleteAbort: 'grey', Ongoing: 'teal-8',
   allow: 'positive', deny: 'negative'
@@ -54,7 +54,7 @@ _STATUS = """<q-td :props="props"><q-badge :color="({ok: 'positive', Stable: 'po
 _BUTTON = """<q-td :props="props" auto-width><q-btn flat dense round size="sm" icon="ICON"
   :aria-label="'LABEL ' + props.key" @click.stop="$parent.$emit('act', ['COLUMN', props.key])" /></q-td>"""
 
-_NO_DATA = '<span class="q-pa-xs">{{ props.message }}</span>'  # without a warning sign: an empty list is none
+NO_DATA = '<span class="q-pa-xs">{{ props.message }}</span>'  # without a warning sign: an empty list is none
 
 
 class PagedTable:
@@ -108,15 +108,15 @@ class PagedTable:
         ).classes("w-full")
         self._table.props["no-data-label"] = "Loading…"
         self._table.props(f"flat :rows-per-page-options={list(ROWS)} binary-state-sort dense")
-        self._table.add_slot("no-data", _NO_DATA)
+        self._table.add_slot("no-data", NO_DATA)
         for each in columns:
             if each.link:
-                self._table.add_slot(f"body-cell-{each.name}", _LINK)
+                self._table.add_slot(f"body-cell-{each.name}", LINK)
             elif each.button:
                 slot = _BUTTON.replace("ICON", each.button).replace("COLUMN", each.name)
                 self._table.add_slot(f"body-cell-{each.name}", slot.replace("LABEL", each.label))
             elif each.status:
-                self._table.add_slot(f"body-cell-{each.name}", _STATUS)
+                self._table.add_slot(f"body-cell-{each.name}", STATUS)
         self._table.on("request", self._requested)
         self._table.on("act", self._pressed)
 

@@ -36,5 +36,24 @@ body { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 .body--dark .q-btn.text-negative { --q-negative: #f87171; }
 .q-tab-panel { padding: 0 !important; }
 .diff-add { background: #16a34a22; } .diff-del { background: #dc262622; }
+.sql-page { display: grid; grid-template-columns: minmax(0, 1fr) 260px; gap: 12px; }
+.sql-main { min-width: 0; }
+.sql-editor { height: 180px; border: 1px solid var(--line); border-radius: 10px; overflow: hidden;
+  resize: vertical; }
+.sql-editor .cm-content, .sql-editor .cm-gutters { font-size: 14px; }
+.body--dark .sql-editor .cm-editor, .body--dark .sql-editor .cm-gutters { background: var(--soft); }
+.sql-names { max-height: 300px; overflow: auto; }
+.sql-error { text-decoration: underline wavy var(--bad) 1.5px; }
+.sql-error-line { background: #dc262618 !important; }
+.lineage { overflow-x: auto; }
+.flights { display: grid; grid-template-columns: minmax(0, 3fr) minmax(220px, 1fr); gap: 12px; }
+.flights-chart { height: 420px; }
+.flights-board { display: grid; gap: 12px; align-content: start; }
+.legend-dot { width: 12px; height: 12px; border-radius: 4px; display: inline-block; }
+.edge { padding: 2px 0; border-bottom: 1px solid var(--line); }
+.log-lines { max-height: 50vh; overflow: auto; display: flex; flex-direction: column-reverse; }
+.chart-choice { min-width: 160px; }
+@media (max-width: 900px) { .sql-page, .flights { grid-template-columns: minmax(0, 1fr); }
+  .flights-chart { height: 260px; } }
 @media (max-width: 600px) { .page-content { padding: 10px !important; } .cell { max-width: 20ch; } }
 """

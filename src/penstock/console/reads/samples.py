@@ -7,7 +7,6 @@ if it takes long.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,18 +20,14 @@ from penstock.admin.groups.share import share_start_offsets
 from penstock.admin.groups.state import committed_offsets, list_groups
 from penstock.admin.partitions.state import read_sizes
 from penstock.admin.wire_client import WireCluster
+from penstock.console.reads.repeated import Repeated
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
 _POINTS = 300
-_PAUSE_SECONDS = 2.0
-_COST = 20
-"""The pause after an expensive sample, as a multiple of its duration."""
-_CHEAP_SECONDS = 0.5
-_LONGEST_PAUSE = 30.0
-_WATCHED_SECONDS = 30.0
-"""How long after its last request a page counts as being looked at."""
+_RECENT = 16
+"""Samples that are kept for rates over more than two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +45,8 @@ class Sample:
     lags: dict[str, int] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
     """The sum of each group's committed offsets: its growth is the group's consumption."""
+    places: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+    """The committed offsets of each group and topic, by partition."""
 
     @property
     def records(self) -> dict[str, int]:
@@ -102,13 +99,16 @@ def take_sample(cluster: Cluster, *, now: float) -> Sample:
     consumers = [name for name, each in groups.items() if each.type in ("classic", "consumer", "unknown")]
     lags: dict[str, int] = {}
     committed: dict[str, int] = {}
+    places: dict[tuple[str, str], dict[int, int]] = {}
     for name, offsets in (committed_offsets(cluster, consumers) | _share_offsets(cluster, groups)).items():
         behind = [max(0, ends[key] - offset) for key, offset in offsets.items() if key in ends]
         if behind:
             lags[name] = sum(behind)
             committed[name] = sum(offsets.values())
+            for (topic, partition), offset in offsets.items():
+                places.setdefault((name, topic), {})[partition] = offset
     brokers = {each.node_id: f"{each.host}:{each.port}" for each in metadata.brokers}
-    return Sample(now, metadata.controller_id, brokers, topics, ends, sizes, groups, lags, committed)
+    return Sample(now, metadata.controller_id, brokers, topics, ends, sizes, groups, lags, committed, places)
 
 
 def _share_offsets(cluster: Cluster, groups: Mapping[str, ListedGroup]) -> dict[str, dict[Place, int]]:
@@ -133,73 +133,46 @@ def between(old: Sample, new: Sample) -> Point:
     return Point(new.at, records, grown(old.committed, new.committed), grown(old.sizes, new.sizes), new.lags)
 
 
-def pause_after(cost: float) -> float:
-    """Seconds until the next sample, after one that took `cost` seconds."""
-    return min(max(_PAUSE_SECONDS, _COST * (cost - _CHEAP_SECONDS)), _LONGEST_PAUSE)
-
-
-class Sampler:
-    """Takes samples in its own thread while pages request them."""
+class Sampler(Repeated[Sample]):
+    """Samples of a cluster."""
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
         self._cluster = cluster
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._wanted_until = 0.0
-        self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
-        self._fresh = threading.Condition(self._lock)
         self.points: deque[Point] = deque(maxlen=_POINTS)
-        self.last: Sample | None = None
-        self.before: Sample | None = None
-        self.failure: str | None = None
+        self._recent: deque[Sample] = deque(maxlen=_RECENT)
 
-    def watch(self) -> None:
-        """Keep sampling for a while, because somebody looks."""
-        with self._lock:
-            self._wanted_until = self._clock() + _WATCHED_SECONDS
-            if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._run, name="console-samples", daemon=True)
-                self._thread.start()
+    def take(self, now: float) -> Sample:
+        return take_sample(self._cluster, now=now)
 
-    def wait(self, seconds: float) -> None:
-        """Wait until there is a first sample, or a failure."""
-        with self._fresh:
-            self._fresh.wait_for(lambda: self.last is not None or self.failure is not None, seconds)
+    def keep(self, old: Sample, new: Sample) -> None:
+        self.points.append(between(old, new))
+        if self.before is None:
+            self._recent.clear()  # nobody looked meanwhile
+        self._recent.append(old)
 
-    def rate(self, topic: str) -> float | None:
-        """Records a second of a topic, between the last two samples."""
-        old, new = self.before, self.last
+    def rate(self, topic: str, *, seconds: float = 0.0) -> float | None:
+        """Records a second of a topic over so many seconds, or between the last two samples."""
+        old, new = self._since(seconds)
         if old is None or new is None or topic not in new.topics:
             return None
         pairs = [((topic, p.index)) for p in new.topics[topic].partitions]
         grown = sum(max(0, new.ends[k] - old.ends[k]) for k in pairs if k in new.ends and k in old.ends)
         return grown / max(new.at - old.at, 0.001)
 
-    def close(self) -> None:
-        self._closed.set()
+    def consumed(self, group: str, topic: str, *, seconds: float = 0.0) -> float | None:
+        """Records a second by which a group's committed offsets of a topic have grown."""
+        old, new = self._since(seconds)
+        key = (group, topic)
+        if old is None or new is None or key not in new.places or key not in old.places:
+            return None
+        then = old.places[key]
+        grown = sum(max(0, offset - then[part]) for part, offset in new.places[key].items() if part in then)
+        return grown / max(new.at - old.at, 0.001)
 
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            begun = time.monotonic()
-            try:
-                sample = take_sample(self._cluster, now=self._clock())
-                failure = None
-            except (CommandFailed, PenstockError) as error:
-                sample, failure = None, getattr(error, "message", None) or str(error)
-            except Exception as error:  # if the thread died, a page would wait forever
-                log.exception("a sample failed")
-                sample, failure = None, str(error)
-            cost = time.monotonic() - begun
-            with self._fresh:
-                self.failure = failure
-                if sample is not None:
-                    if self.last is not None:
-                        self.points.append(between(self.last, sample))
-                    self.before, self.last = self.last, sample
-                self._fresh.notify_all()
-                if self._clock() > self._wanted_until:
-                    self._thread = None
-                    self.before = None  # a rate over the time when nobody looked is outdated
-                    return
-            self._closed.wait(pause_after(cost) if self.before is not None else _PAUSE_SECONDS)
+    def _since(self, seconds: float) -> tuple[Sample | None, Sample | None]:
+        new = self.last
+        if self.before is None or new is None:
+            return None, new
+        recent = [each for each in list(self._recent) if each.at >= new.at - seconds and each.at < new.at]
+        return (recent[0] if recent else self.before), new

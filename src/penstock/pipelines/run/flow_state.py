@@ -62,6 +62,11 @@ class FlowState:
     def is_view(self) -> bool:
         return self.resolved.kind is Kind.MATERIALIZED_VIEW
 
+    def _path(self) -> str | None:
+        """Where its sink keeps files."""
+        options = self.graph.target_of(self.resolved.definition).options
+        return next((value for key, value in options.items() if key.lower() == "path"), None)
+
     def _without_data(self) -> dict[str, Any] | None:
         """How far it came before it was started again. Spark reports nothing until new data comes."""
         if self.before is None:
@@ -78,6 +83,11 @@ class FlowState:
             "name": self.resolved.definition.name,
             "target": print_.target,
             "kind": print_.kind,
+            "reads": list(self.resolved.reads),
+            "writes": list(self.resolved.writes),
+            "tables": list(dict.fromkeys((*print_.reads, *print_.looks_up))),
+            "path": self._path(),
+            "groups": list(print_.groups),
             "state": self.state,
             "error": self.life.error,
             "restarts": self.life.total,

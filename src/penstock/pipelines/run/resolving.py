@@ -25,6 +25,7 @@ from penstock.pipelines.plans.fingerprint import (
     sources_of,
 )
 from penstock.pipelines.plans.spark_plans import read_query, tables_read
+from penstock.pipelines.plans.topics import topics_read, topics_written
 from penstock.pipelines.project.graph import TABLES, VIEWS, FlowDefinition, Graph, Kind, split_name
 from penstock.pipelines.project.loading import place_of
 from penstock.pipelines.project.project import Project
@@ -45,6 +46,10 @@ class ResolvedFlow:
     kind: Kind
     print: FlowPrint
     groups: tuple[FlowGroup, ...] = ()
+    reads: tuple[str, ...] = ()
+    """The topics of its streaming sources."""
+    writes: tuple[str, ...] = ()
+    """The topics of its sink, where the sink's options or constants of its query name them."""
 
 
 @dataclass(slots=True)
@@ -162,6 +167,8 @@ class Resolver:
                 groups=tuple(dict.fromkeys(each.name for each in groups)),
             ),
             groups,
+            topics_read(plan),
+            topics_written(plan, dataset.format, dataset.options),
         )
 
     def _settle(self, resolution: Resolution, flow: FlowDefinition, settled: set[tuple[str, ...]]) -> None:

@@ -49,9 +49,11 @@ class Metrics:
 class _Queries(Collector):
     _NUMBERS = {
         "lag": "Records that the query has still to read.",
-        "rows per second": "Rows that it reads.",
+        "input rows per second": "Rows that arrive each second.",
+        "rows per second": "Rows that it processes each second.",
         "seconds of a batch": "How long its last micro-batch took.",
         "rows of state": "Rows that it keeps.",
+        "bytes of state": "Memory of these rows.",
         "late rows": "Rows that came after the watermark, and were dropped.",
         "failures": "How often it has failed since it last ran well.",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from penstock.sql.catalog.catalog import Catalog, Function, QueryDef, Relation
 from penstock.sql.catalog.cluster_admin import VALUE, ClusterAdmin
 from penstock.sql.catalog.naming import Names
 from penstock.sql.continuous.queries import DISCONNECTED, QuerySupervisor, Status
+from penstock.sql.continuous.running import group_of
 from penstock.sql.errors import Place, Unknown, did_you_mean
 from penstock.sql.language.statements import Describe, Show
 from penstock.sql.results import ColumnType, Rows, rows_of
@@ -110,7 +112,11 @@ class Shows:
             return self._function(statement.name, catalog, place)
         query = catalog.queries.get(statement.name) or catalog.queries.get(statement.name.casefold())
         if query is not None:
-            return rows_of(_TWO, [[name, _said(value)] for name, value in self.query(query).items()])
+            details = self.query(query)
+            offsets = details.pop("offsets", [])
+            rows = [[name, _said(value)] for name, value in details.items()]
+            rows += [[f"offsets of {each['source']}", _offsets_said(each)] for each in offsets]
+            return rows_of(_TWO, rows)
         names = Names(catalog, self._admin)
         relation = names.find(statement.name, place)
         if relation is None:
@@ -188,6 +194,7 @@ class Shows:
             "statement": query.statement,
             "reads": sorted({each.name for each in query.sources.values()}),
             "writes": query.target.name,
+            "group": None if query.mode == "refresh" else group_of(query),
             "mode": query.mode,
             "generation": query.generation,
             "functions": sorted(each.name for each in query.functions),
@@ -196,12 +203,19 @@ class Shows:
         if progress is not None:
             details |= {
                 "batch": progress.batch_id,
+                "at": progress.timestamp,
+                "input rows per second": round(progress.input_rows_per_second, 1),
                 "rows per second": round(progress.processed_rows_per_second, 1),
                 "seconds of a batch": progress.batch_seconds,
                 "lag": self._lag(query, status),
                 "watermark": progress.watermark,
                 "rows of state": progress.state_rows,
+                "bytes of state": progress.state_bytes,
                 "late rows": progress.late_rows,
+                "offsets": [
+                    {"source": each.description, "end": each.end_offset, "latest": each.latest_offset}
+                    for each in progress.sources
+                ],
             }
         return details
 
@@ -221,6 +235,11 @@ class Shows:
 
 def _parameters(function: Function) -> str:
     return ", ".join(f"{each.name} {each.type}" for each in function.parameters)
+
+
+def _offsets_said(source: Mapping[str, Any]) -> str:
+    end, latest = (json.dumps(source[name], ensure_ascii=False) for name in ("end", "latest"))
+    return f"{end} of {latest}"
 
 
 def _said(value: Any) -> str | None:

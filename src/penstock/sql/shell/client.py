@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import cached_property
 from typing import Any
 
 import httpx
@@ -22,8 +23,8 @@ class Unreachable(PenstockError):
     """No SQL server answers there."""
 
 
-class Session:
-    """One user's. For one thread."""
+class _Server:
+    """A server, and what a session keeps between two requests."""
 
     def __init__(
         self,
@@ -35,9 +36,12 @@ class Session:
         token: str | None = None,
         ca: str | None = None,
         read_timeout: float | None = None,
+        option: str = "--server",
     ) -> None:
-        """`user` is NAME:PASSWORD, `ca` a PEM file. `read_timeout` is how many seconds the server may send
-        nothing; by default without limit, as a push query may have no rows for days."""
+        """`user` is NAME:PASSWORD, `ca` a PEM file, `option` the one by which a user names the server.
+        `read_timeout` is how many seconds the server may send nothing; by default without limit, as a push
+        query may have no rows for days."""
+        self._option = option
         self.url = url.rstrip("/")
         self.properties = dict(properties or {})
         self.variables = dict(variables or {})
@@ -45,49 +49,34 @@ class Session:
         try:
             verify = ssl.create_default_context(cafile=ca) if ca is not None else True
         except (OSError, ssl.SSLError) as error:
-            raise Unreachable(f"--server-ca {ca}: {error}") from error
-        self._http = httpx.Client(
-            auth=(name, password) if user else None,
-            headers={"authorization": f"Bearer {token}"} if token and not user else {},
-            verify=verify,
-            timeout=httpx.Timeout(None, connect=10.0, read=read_timeout),
-            trust_env=False,
-        )
+            raise Unreachable(f"the authority of the SQL server, {ca}: {error}") from error
+        self._options: dict[str, Any] = {
+            "auth": (name, password) if user else None,
+            "headers": {"authorization": f"Bearer {token}"} if token and not user else {},
+            "verify": verify,
+            "timeout": httpx.Timeout(None, connect=10.0, read=read_timeout),
+            "trust_env": False,
+        }
 
-    def close(self) -> None:
-        self._http.close()
-
-    @contextmanager
-    def run(self, text: str) -> Iterator[Iterator[Line]]:
-        """The lines of the answer; leaving the block ends what still runs. Unreachable if none comes."""
-        body = {"sql": text, "properties": self.properties, "variables": self.variables}
-        try:
-            with self._http.stream("POST", f"{self.url}/sql", json=body) as answer:
-                with closing(self._lines(answer)) as lines:
-                    yield lines
-        except httpx.TransportError as error:
-            raise Unreachable(self._told(error)) from error
+    def _body(self, text: str) -> dict[str, Any]:
+        return {"sql": text, "properties": self.properties, "variables": self.variables}
 
     def _check(self, answer: httpx.Response) -> None:
         if answer.status_code == 401:
             raise Unreachable(
-                f"the SQL server at {self.url} does not accept this login: give --server-user NAME:PASSWORD, "
-                "or a token in PENSTOCK_SQL_TOKEN"
+                f"the SQL server at {self.url} does not accept this login: give {self._option}-user "
+                "NAME:PASSWORD, or a token in PENSTOCK_SQL_TOKEN"
             )
 
-    def _lines(self, answer: httpx.Response) -> Generator[Line, None, None]:
-        self._check(answer)
-        for text in answer.iter_lines():
-            if not text.strip():
-                continue
-            try:
-                line = json.loads(text)
-            except ValueError:
-                line = None
-            if not isinstance(line, dict):
-                raise Unreachable(f"the server at {self.url} is not a SQL server (HTTP {answer.status_code})")
-            self._keep(line)
-            yield line
+    def _line(self, text: str, answer: httpx.Response) -> Line:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict):
+            raise Unreachable(f"the server at {self.url} is not a SQL server (HTTP {answer.status_code})")
+        self._keep(line)
+        return line
 
     def _keep(self, line: Line) -> None:
         for name, into in (("properties", self.properties), ("variables", self.variables)):
@@ -96,6 +85,56 @@ class Session:
                     into.pop(key, None)
                 else:
                     into[key] = value
+
+    def _told(self, error: Exception) -> str:
+        return (
+            f"no SQL server answers at {self.url} ({str(error) or type(error).__name__}): start one with "
+            f"`penstock sql serve`, or leave out {self._option}"
+        )
+
+
+class AsyncSession(_Server):
+    """One user's, in an event loop."""
+
+    @asynccontextmanager
+    async def run(self, text: str) -> AsyncIterator[AsyncIterator[Line]]:
+        """The lines of the answer; leaving the block ends what still runs. Unreachable if none comes."""
+        try:
+            async with (
+                httpx.AsyncClient(**self._options) as http,
+                http.stream("POST", f"{self.url}/sql", json=self._body(text)) as answer,
+            ):
+                self._check(answer)
+                yield (self._line(each, answer) async for each in answer.aiter_lines() if each.strip())
+        except httpx.TransportError as error:
+            raise Unreachable(self._told(error)) from error
+
+
+class Session(_Server):
+    """One user's. For one thread."""
+
+    @cached_property
+    def _http(self) -> httpx.Client:
+        return httpx.Client(**self._options)
+
+    def close(self) -> None:
+        self._http.close()
+
+    @contextmanager
+    def run(self, text: str) -> Iterator[Iterator[Line]]:
+        """The lines of the answer; leaving the block ends what still runs. Unreachable if none comes."""
+        try:
+            with self._http.stream("POST", f"{self.url}/sql", json=self._body(text)) as answer:
+                with closing(self._lines(answer)) as lines:
+                    yield lines
+        except httpx.TransportError as error:
+            raise Unreachable(self._told(error)) from error
+
+    def _lines(self, answer: httpx.Response) -> Generator[Line, None, None]:
+        self._check(answer)
+        for text in answer.iter_lines():
+            if text.strip():
+                yield self._line(text, answer)
 
     def ask(self, path: str, timeout: float = 10.0) -> Any:
         """A GET, as JSON."""
@@ -107,9 +146,3 @@ class Session:
             raise Unreachable(self._told(error)) from error
         except ValueError:
             raise Unreachable(f"the server at {self.url} is not a SQL server") from None
-
-    def _told(self, error: Exception) -> str:
-        return (
-            f"no SQL server answers at {self.url} ({str(error) or type(error).__name__}): start one with "
-            "`penstock sql serve`, or leave out --server"
-        )
