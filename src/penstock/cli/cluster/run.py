@@ -1,4 +1,6 @@
-"""Moves under way: begun with a throttle, watched with a progress bar, and the throttle lifted at the end."""
+"""Runs reassignments: starts them with a throttle, shows a progress bar, and removes the throttle at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _LOOK_SECONDS = 0.5
 def carry_out(
     cluster: Cluster, state: ClusterPlacement, moves: Sequence[Move], throttle: int | None
 ) -> dict[Key, ApiError]:
-    """Begin the moves, the throttle first; those that were refused."""
+    """Sets the throttle and starts the moves. Returns the rejected ones."""
     with WireCluster(cluster) as wire:
         if throttle is not None:
             set_throttle(wire, moves, state.brokers, throttle)
@@ -42,12 +44,12 @@ def carry_out(
 
 
 def wait_for_moves(cluster: Cluster, moves: Sequence[Move] | None, *, show: bool) -> None:
-    """Until these moves (None: all that are under way) are done. Ctrl-C ends the wait, not the moves."""
+    """Waits until these moves (None: all ongoing ones) are complete. Ctrl-C ends the wait, not the moves."""
     wanted = None if moves is None else {(move.topic, move.partition) for move in moves}
     total: dict[tuple[Key, int], int] = {}
 
     def copied() -> int | None:
-        """The bytes that are there; None when nothing moves any more."""
+        """The copied bytes; None when no reassignment is ongoing."""
         moving = _look(cluster, read_moving)
         left = {key: one for key, one in moving.items() if wanted is None or key in wanted}
         if not left:
@@ -79,7 +81,7 @@ def _missing(
 
 
 def show_moving(cluster: Cluster, as_json: bool, *, quiet: bool = False) -> None:
-    """What moves now, and how far it is."""
+    """The ongoing reassignments and their progress."""
     moving = _look(cluster, read_moving)
     sizes = _look(cluster, lambda wire: read_sizes(wire, moving)) if moving else {}
     rows = []
@@ -124,7 +126,7 @@ def show_moving(cluster: Cluster, as_json: bool, *, quiet: bool = False) -> None
 
 
 def _lift_if_idle(cluster: Cluster) -> None:
-    """The throttle of moves that are done, also of those that somebody did not wait for."""
+    """Removes the throttle of completed moves, also of earlier ones for which no command waited."""
 
     def lift(wire: WireCluster) -> bool:
         state = read_state(wire)
@@ -138,7 +140,7 @@ def _lift_if_idle(cluster: Cluster) -> None:
 
 
 def _look(cluster: Cluster, ask: Callable[[WireCluster], T]) -> T:
-    """Ask, and ask again while brokers come and go: a move takes longer than they do."""
+    """Retries a request while brokers are unavailable, because a reassignment may outlast their restarts."""
     end = time.monotonic() + max(cluster.timeout, 10.0)
     while True:
         try:
