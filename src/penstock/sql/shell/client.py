@@ -1,6 +1,6 @@
-"""A client of a SQL server: statements in, lines of its answer out as they come; SET and DEFINE are kept.
+"""A client of a SQL server: sends statements, yields the lines of the response, and keeps SET and DEFINE.
 
-What SET and DEFINE give holds for the session: the server keeps nothing of it, each request carries it along.
+The server has no sessions: each request contains the values of SET and DEFINE.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Line = dict[str, Any]
 
 
 class Unreachable(PenstockError):
-    """No SQL server answers there."""
+    """No SQL server responds at the address."""
 
 
 class Session:
-    """One user's. For one thread."""
+    """A client for one user. For one thread."""
 
     def __init__(
         self,
@@ -59,7 +59,9 @@ class Session:
 
     @contextmanager
     def run(self, text: str) -> Iterator[Iterator[Line]]:
-        """The lines of the answer; leaving the block ends what still runs. Unreachable if none comes."""
+        """The lines of the response; leaving the block ends a running statement. Raises Unreachable without a
+        response.
+        """
         body = {"sql": text, "properties": self.properties, "variables": self.variables}
         try:
             with self._http.stream("POST", f"{self.url}/sql", json=body) as answer:
