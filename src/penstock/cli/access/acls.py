@@ -19,7 +19,7 @@ from penstock.wire.codec import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Kafka's codes, by the names in its own tools.
+# Kafka's numbers, by the names that its own tools show.
 _RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional-id", 6: "delegation-token", 7: "user"}
 _OPERATIONS = {
     2: "all", 3: "read", 4: "write", 5: "create", 6: "delete", 7: "alter", 8: "describe",
@@ -49,7 +49,7 @@ def _resource_options(command: F) -> F:
 
 
 def _resources(given: dict[str, Any]) -> list[Resource]:
-    """The resources of the options."""
+    """The resources that the options name."""
     found: list[Resource] = [(4, _CLUSTER_NAME)] if given.pop("on_cluster") else []
     for number, kind in _RESOURCES.items():
         name = given.pop(kind.replace("-", "_"), None)

@@ -168,7 +168,7 @@ def set_password(
     mechanisms: Iterable[str] = (DEFAULT_MECHANISM,),
     iterations: int = MIN_ITERATIONS,
 ) -> None:
-    """The salt is random; the password itself is not sent."""
+    """The salt is new each time; the password itself is not sent."""
     upsertions = []
     for mechanism in mechanisms:
         salt = secrets.token_bytes(_SALT_BYTES)

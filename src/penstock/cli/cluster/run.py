@@ -1,6 +1,4 @@
-"""Runs reassignments: starts them with a throttle, shows a progress bar, and removes the throttle at
-the end.
-"""
+"""Moves under way: begun with a throttle, watched with a progress bar, and the throttle lifted at the end."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ _LOOK_SECONDS = 0.5
 def carry_out(
     cluster: Cluster, state: ClusterPlacement, moves: Sequence[Move], throttle: int | None
 ) -> dict[Key, ApiError]:
-    """Sets the throttle and starts the moves. Returns the rejected ones."""
+    """Begin the moves, the throttle first; those that were refused."""
     with WireCluster(cluster) as wire:
         if throttle is not None:
             set_throttle(wire, moves, state.brokers, throttle)
@@ -49,7 +47,7 @@ def wait_for_moves(cluster: Cluster, moves: Sequence[Move] | None, *, show: bool
     total: dict[tuple[Key, int], int] = {}
 
     def copied() -> int | None:
-        """The copied bytes; None when no reassignment is ongoing."""
+        """The bytes that are there; None when nothing moves any more."""
         moving = _look(cluster, read_moving)
         left = {key: one for key, one in moving.items() if wanted is None or key in wanted}
         if not left:
@@ -81,7 +79,7 @@ def _missing(
 
 
 def show_moving(cluster: Cluster, as_json: bool, *, quiet: bool = False) -> None:
-    """The ongoing reassignments and their progress."""
+    """What moves now, and how far it is."""
     moving = _look(cluster, read_moving)
     sizes = _look(cluster, lambda wire: read_sizes(wire, moving)) if moving else {}
     rows = []
@@ -126,7 +124,7 @@ def show_moving(cluster: Cluster, as_json: bool, *, quiet: bool = False) -> None
 
 
 def _lift_if_idle(cluster: Cluster) -> None:
-    """Removes the throttle of completed moves, also of earlier ones for which no command waited."""
+    """The throttle of moves that are done, also of those that somebody did not wait for."""
 
     def lift(wire: WireCluster) -> bool:
         state = read_state(wire)
@@ -140,7 +138,7 @@ def _lift_if_idle(cluster: Cluster) -> None:
 
 
 def _look(cluster: Cluster, ask: Callable[[WireCluster], T]) -> T:
-    """Retries a request while brokers are unavailable, because a reassignment may outlast their restarts."""
+    """Ask, and ask again while brokers come and go: a move takes longer than they do."""
     end = time.monotonic() + max(cluster.timeout, 10.0)
     while True:
         try:

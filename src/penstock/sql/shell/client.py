@@ -23,7 +23,7 @@ class Unreachable(PenstockError):
 
 
 class Session:
-    """A client for one user. For one thread."""
+    """One user's. For one thread."""
 
     def __init__(
         self,
@@ -59,9 +59,7 @@ class Session:
 
     @contextmanager
     def run(self, text: str) -> Iterator[Iterator[Line]]:
-        """The lines of the response; leaving the block ends a running statement. Raises Unreachable without a
-        response.
-        """
+        """The lines of the answer; leaving the block ends what still runs. Unreachable if none comes."""
         body = {"sql": text, "properties": self.properties, "variables": self.variables}
         try:
             with self._http.stream("POST", f"{self.url}/sql", json=body) as answer:
