@@ -1,7 +1,7 @@
 """`penstock bench`: what a cluster does for a client, in the manner of Kafka's own perf-test tools.
 
-The client is librdkafka driven from Python, so with small records its Python side is the limit; `bench/` in
-the source tree measures the broker itself.
+The client is librdkafka called from Python, so with small records Python is the limit; `bench/` in the source
+tree measures the broker itself.
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ size_option = click.option(
     show_default=True,
     help="Bytes of a record's value.",
 )
-acks_option = click.option("--acks", type=click.Choice(("all", "1", "0")), default="all", show_default=True)
+acks_option = click.option(
+    "--acks",
+    type=click.Choice(("all", "1", "0")),
+    default="all",
+    show_default=True,
+    help="Which replicas must have a record before it is acknowledged.",
+)
 
 
 @click.group()
@@ -96,7 +102,14 @@ def records_option(default: int) -> Callable[[F], F]:
     show_default=True,
     help="Wait for a batch, ms.",
 )
-@click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
+@click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(COMPRESSIONS),
+    default="none",
+    show_default=True,
+    help="The codec that compresses batches.",
+)
 @acks_option
 @click.option(
     "--throughput", metavar="N", type=click.IntRange(min=1), help="At most this many records a second."
@@ -116,7 +129,11 @@ def produce(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Write records as fast as possible; measures rate, and latency from send to acknowledgement."""
+    """Write records as fast as possible; measures rate, and latency from send to acknowledgement.
+
+    \b
+      penstock bench produce --records 1000000 --size 1024 --compression zstd --acks all
+    """
     _ensure_topic(cluster, topic, partitions)
     producer = cluster.producer(
         {
@@ -163,7 +180,11 @@ def produce(
 @json_option
 @cluster_options
 def consume(topic: str, records: int | None, as_json: bool, cluster: Cluster) -> None:
-    """Read a topic from its beginning as fast as possible."""
+    """Read a topic from its beginning as fast as possible.
+
+    \b
+      penstock bench consume --records 1000000
+    """
     partitions = choose_partitions(cluster.topic(topic), [])
     starts, ends = find_range(cluster, topic, partitions, Position("earliest"), read_committed=False)
     total = sum(ends[p] - starts[p] for p in partitions)
@@ -198,7 +219,11 @@ def consume(topic: str, records: int | None, as_json: bool, cluster: Cluster) ->
 @json_option
 @cluster_options
 def latency(topic: str, records: int, size: int, acks: str, as_json: bool, cluster: Cluster) -> None:
-    """Send one record at a time and wait until a consumer has it; measures end-to-end latency."""
+    """Send one record at a time and wait until a consumer has it; measures end-to-end latency.
+
+    \b
+      penstock bench latency --records 1000 --acks all
+    """
     _ensure_topic(cluster, topic, 1)
     _, ends = find_range(cluster, topic, [0], Position("latest"), read_committed=False)
     producer = cluster.producer(
@@ -211,7 +236,7 @@ def latency(topic: str, records: int, size: int, acks: str, as_json: bool, clust
     reader = read_records(cluster, topic, ends, None, {"fetch.wait.max.ms": 500, "fetch.min.bytes": 1}, stop)
     begin = time.perf_counter()
     with progress(f"through {topic}", records) as bar:
-        # The first goes unmeasured: it pays for the connections.
+        # The first one is not measured: it includes connecting.
         for number in range(records + 1):
             sent = time.perf_counter()
             _send(producer, topic, payloads[number % _PAYLOADS], acknowledged, partition=0)
@@ -228,7 +253,7 @@ def latency(topic: str, records: int, size: int, acks: str, as_json: bool, clust
 
 
 class Acknowledged:
-    """Delivery reports: how many, how late, and the first failure."""
+    """Delivery reports: their number, latencies, and the first failure."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -292,7 +317,7 @@ def _ensure_topic(cluster: Cluster, topic: str, partitions: int) -> None:
 
 
 def _payloads(size: int) -> list[bytes]:
-    """Different letters in each, from one seed, so that runs compare and compression has something to do."""
+    """Random letters from a fixed seed, so that runs are comparable and compression is not trivial."""
     source = random.Random(2)
     letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return [bytes(source.choices(letters, k=size)) for _ in range(_PAYLOADS)]

@@ -1,6 +1,6 @@
-"""`penstock log dump` and `penstock log verify`: what is in the files of a log, and whether they are sound.
+"""`penstock log dump` and `penstock log verify`: show and check the files of a log.
 
-They read files, not a broker, and may run beside one. Exit codes: 0 sound, 1 problems, 2 wrong usage.
+They read files, and may run while a broker uses them. Exit codes: 0 no problems, 1 problems, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ def log() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each line.")
 def dump(files: tuple[str, ...], records: bool, deep: bool, as_json: bool) -> None:
     """Show the contents of FILE: a .log, .index, .timeindex, .txnindex or .snapshot file, a checkpoint,
-    partition.metadata or meta.properties."""
+    partition.metadata or meta.properties.
+
+    \b
+      penstock log dump data/orders-0/00000000000000000000.log --records
+    """
     from penstock.log.recovery.scan import CorruptSegment
     from penstock.log.tools.dump import DumpError, dump_file
 
@@ -73,6 +77,9 @@ def verify(directories: tuple[str, ...], transaction_version: int | None, as_jso
 
     Exits with 1 when something is wrong, and names the file, the position, and what to do. Warnings do not
     count: they concern what the log files cannot decide.
+
+    \b
+      penstock log verify data
     """
     from penstock.log.tools.verify import NotALogDirectory, Report, total_bytes
     from penstock.log.tools.verify import verify as check
@@ -167,7 +174,7 @@ def _text(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        # Quoted where a reader could not see where it ends.
+        # Quoted if a reader could not see its end.
         return (
             value
             if value and not any(char.isspace() for char in value)

@@ -31,7 +31,7 @@ from penstock.errors import ApiError
 
 
 class DescribeByDefault(click.Group):
-    """`penstock cluster` alone describes it."""
+    """`penstock cluster` without a command describes the cluster."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_option = bool(args) and args[0].startswith("-") and args[0] not in ctx.help_option_names
@@ -63,7 +63,11 @@ def cluster() -> None:
 @json_option
 @cluster_options
 def describe(as_json: bool, cluster: Cluster) -> None:
-    """Show the brokers with their replicas, and partitions that are offline or under-replicated."""
+    """Show the brokers with their replicas, and partitions that are offline or under-replicated.
+
+    \b
+      penstock cluster describe
+    """
     future = cluster.admin.describe_cluster(request_timeout=cluster.timeout)
     found = cluster.wait(future, "cannot describe the cluster")
     controller = found.controller.id if found.controller is not None else None
@@ -134,7 +138,7 @@ def _carried(topics: dict[str, TopicDescription]) -> tuple[Counter[int], Counter
 
 
 def _sizes_and_moves(cluster: Cluster) -> tuple[Counter[int] | None, list[str] | None]:
-    """None where the cluster does not respond to that: an older one, or one that forbids it."""
+    """None if the cluster does not respond to this request: an older one, or one that denies it."""
     sizes: Counter[int] = Counter()
     try:
         with WireCluster(cluster) as wire:
@@ -169,7 +173,12 @@ def rebalance_command(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Balance replicas and leaders over the brokers, moving as little as possible."""
+    """Balance replicas and leaders over the brokers, moving as little as possible.
+
+    \b
+      penstock cluster rebalance --preview
+      penstock cluster rebalance --throttle 20000000
+    """
     state = cluster_state(cluster)
     _check_topics(state, topics)
     placed = {key: one for key, one in state.placed.items() if not topics or key[0] in topics}
@@ -194,7 +203,11 @@ def decommission(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Move all replicas off a broker, so that it can be removed. It may already be down."""
+    """Move all replicas off a broker, so that it can be removed. It may already be down.
+
+    \b
+      penstock cluster decommission 4 --preview
+    """
     empty = f"Broker {broker} has no replicas. It can be stopped."
     begun = False
     while True:
@@ -217,7 +230,7 @@ def decommission(
         )
         if not done:
             return
-        begun = True  # partitions may have been made on it meanwhile: look again
+        begun = True  # partitions may have been created on it in the meantime: check again
     if not as_json:
         click.echo(empty)
 
@@ -268,6 +281,11 @@ def reassign_command(
     """Move partitions to other brokers; show, throttle or cancel ongoing reassignments.
 
     --throttle alone throttles the reassignments that are under way.
+
+    \b
+      penstock cluster reassign --move orders:0=2,3,4 --move orders:1=3,4,2
+      penstock cluster reassign --status
+      penstock cluster reassign --cancel
     """
     chosen = [bool(wanted or file), status, wait, cancels]
     if not any(chosen) and throttle is not None:
@@ -338,7 +356,12 @@ def _cancel(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> None:
 def elect_command(
     topic: str | None, partitions: tuple[int, ...], unclean: bool, yes: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Elect the preferred leaders: the first replica of each partition, if it is in sync."""
+    """Elect the preferred leaders: the first replica of each partition, if it is in sync.
+
+    \b
+      penstock cluster elect
+      penstock cluster elect --topic orders --unclean
+    """
     if partitions and topic is None:
         raise click.UsageError("--partition needs --topic")
     state = cluster_state(cluster)
@@ -361,7 +384,7 @@ def elect_command(
     _fail_for(failed, "cannot elect a leader of")
 
 
-# What they share
+# Shared
 
 
 def _check_topics(state: ClusterPlacement, topics: tuple[str, ...]) -> None:
@@ -412,7 +435,7 @@ def _move(
     *,
     quiet: bool = False,
 ) -> bool:
-    """Show the moves, and make them. Whether they were made and are done."""
+    """Shows the moves and starts them. Returns whether they were started and are complete."""
     copies = sum(len(move.adding) for move in moves)
     sizes = None if quiet else copied_bytes(cluster, state, moves)
     size = None if sizes is None else sum(sizes.values())

@@ -17,7 +17,7 @@ _LOOK_SECONDS = 0.5
 
 
 def wait_for_moves(cluster: Cluster, moves: Sequence[Move] | None, *, show: bool) -> None:
-    """Until these moves (None: all that are under way) are done. Ctrl-C ends the wait, not the moves."""
+    """Waits until these moves (None: all ongoing ones) are complete. Ctrl-C ends the wait, not the moves."""
     wanted = None if moves is None else {(move.topic, move.partition) for move in moves}
     total: dict[tuple[Key, int], int] = {}
 

@@ -29,7 +29,7 @@ _COMPLETION_TIMEOUT = 1.0
 def complete_groups(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Group ids of the cluster; nothing when it cannot be reached soon."""
+    """Group ids of the cluster; none if it does not respond quickly."""
     try:
         bootstrap = context.params.get("bootstrap") or DEFAULT_BOOTSTRAP
         found = list_groups(Cluster(bootstrap, {}, timeout=_COMPLETION_TIMEOUT))
@@ -64,7 +64,11 @@ groups.add_command(reset)
 @json_option
 @cluster_options
 def list_command(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
-    """List groups with their type and state."""
+    """List groups with their type and state.
+
+    \b
+      penstock groups list --state Empty
+    """
     found = [
         each
         for each in list_groups(cluster)
@@ -96,6 +100,9 @@ def describe(names: tuple[str, ...], topics: tuple[str, ...], as_json: bool, clu
     """Describe groups: members, assignments, committed offsets, and lag in records and in seconds.
 
     Lag in seconds is the age of the oldest record that is not consumed.
+
+    \b
+      penstock groups describe billing
     """
     found = describe_groups(cluster, list(dict.fromkeys(names)), topics)
     if as_json:
@@ -190,13 +197,13 @@ def _partition_json(each: PartitionLag) -> dict[str, Any]:
 
 
 def total_lag(partitions: Iterable[PartitionLag]) -> int | None:
-    """Records; None where no partition has a committed offset."""
+    """Lag in records; None if no partition has a committed offset."""
     known = [each.lag for each in partitions if each.lag is not None]
     return sum(known) if known else None
 
 
 def longest_lag(partitions: Iterable[PartitionLag]) -> float | None:
-    """Seconds; None where that of no partition is known."""
+    """Lag in seconds; None if it is unknown for all partitions."""
     return max((each.lag_seconds for each in partitions if each.lag_seconds is not None), default=None)
 
 
@@ -233,6 +240,10 @@ def lag(
     """Show how far groups are behind, in records and in seconds: a line for each topic.
 
     All groups, when none is named. With --watch and --json: one line each time.
+
+    \b
+      penstock groups lag
+      penstock groups lag billing --watch --interval 5
     """
     while True:
         began = time.monotonic()
@@ -283,7 +294,11 @@ def _show_lag(
 @json_option
 @cluster_options
 def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, cluster: Cluster) -> None:
-    """Delete groups and their committed offsets. They must have no active members."""
+    """Delete groups and their committed offsets. They must have no active members.
+
+    \b
+      penstock groups delete billing
+    """
     from confluent_kafka import KafkaError
 
     unknown = KafkaError.GROUP_ID_NOT_FOUND

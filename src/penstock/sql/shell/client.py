@@ -1,6 +1,6 @@
-"""A client of a SQL server: statements in, lines of its answer out as they come; SET and DEFINE are kept.
+"""A client of a SQL server: sends statements, yields the lines of the response, and keeps SET and DEFINE.
 
-What SET and DEFINE give holds for the session: the server keeps nothing of it, each request carries it along.
+The server has no sessions: each request contains the values of SET and DEFINE.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Line = dict[str, Any]
 
 
 class Unreachable(PenstockError):
-    """No SQL server answers there."""
+    """No SQL server responds at the address."""
 
 
 class _Server:
