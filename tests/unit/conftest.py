@@ -1,5 +1,5 @@
-"""Every log is checked (`PartitionLog.check`) when it is closed, or after the test that left it open, and every
-partition after the test that made it (`Partition.check`)."""
+"""Every log is checked (`PartitionLog.check`) when it is closed, or after the test that left it open, and
+every partition after the test that made it (`Partition.check`)."""
 
 from __future__ import annotations
 
