@@ -340,7 +340,7 @@ def _aborted_for_ever() -> list[Patch]:
 
 
 def _fleeting() -> list[Patch]:
-    """For one step the high watermark is above the log's end: no client sees it, but each step is judged."""
+    """For one step the high watermark is above the log's end, which no client sees."""
     append = Partition.append
 
     def hasty(self: Partition, *args: Any, **more: Any) -> Any:

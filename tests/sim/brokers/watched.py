@@ -7,6 +7,7 @@ each answer of a coordinator comes in time.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -15,8 +16,10 @@ from unittest.mock import patch
 from penstock.broker.coordinators.shard_answers import Answers
 from penstock.coordinator import Outcome
 from penstock.log.check import InvariantViolated
+from penstock.log.checkpoint import RECOVERY_POINTS, parse_checkpoint
 from penstock.log.partition_log import PartitionLog
 from penstock.replication.partition import Partition
+from penstock.replication.truncations import Truncations
 from tests.sim.brokers.loop import PROCESS, Process, SimLoop
 
 _SLACK_S = 1.0
@@ -126,6 +129,26 @@ def _moving(loop: SimLoop, move: Callable[..., Any]) -> Callable[..., Any]:
     return moving
 
 
+def _settling(loop: SimLoop, settle: Callable[..., Any]) -> Callable[..., Any]:
+    """Before the next append the recovery point on disk is not above what a truncation has left."""
+
+    async def settling(self: Truncations, log: PartitionLog) -> None:
+        await settle(self, log)
+        path = os.path.join(os.path.dirname(log.directory), RECOVERY_POINTS)
+        if not log.is_settled or log.closed or not os.path.exists(path):
+            return
+        with open(path, "rb") as file:
+            rows = parse_checkpoint(file.read(), 3)
+        for topic, index, offset in rows:
+            if (topic, int(index)) == (log.topic, log.partition) and int(offset) > log.log_end_offset:
+                loop.failures.append(
+                    f"{PROCESS.get()}: {topic}-{index} ends at {log.log_end_offset} after a truncation, its"
+                    f" recovery point on disk is {offset}"
+                )
+
+    return settling
+
+
 class Watch(NamedTuple):
     deadlines: Deadlines
     touched: Touched
@@ -158,6 +181,7 @@ def watched(loop: SimLoop, cleaned: Callable[[PartitionLog], None]) -> Iterator[
         for name in ("append", "_advance"):
             stack.enter_context(patch.object(Partition, name, _moving(loop, getattr(Partition, name))))
         stack.enter_context(patch.object(Answers, "put", putting))
+        stack.enter_context(patch.object(Truncations, "_settle", _settling(loop, Truncations._settle)))
         for one in touched.patches():
             stack.enter_context(one)
         yield Watch(deadlines, touched)
