@@ -25,7 +25,7 @@ from penstock.console.reads.sql import server_of
 from penstock.console.reads.streaming import SQL, StreamingQuery, Streams
 from penstock.console.site import Site
 from penstock.console.viewer import Viewer
-from penstock.spark.identifiers import quoted
+from penstock.sqltext.identifiers import quoted
 from penstock.web.access import Role
 
 _LIVE_SECONDS = 2.0
