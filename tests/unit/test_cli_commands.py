@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.cli.failure import CommandFailed, UnknownTopic, did_you_mean, reas
 from penstock.cli.main import COMMANDS, cli, run
 from penstock.cli.options.shared import address_options, client_of
 from penstock.cli.reference import render
+from tests.unit.test_docs import check_command
 
 NOWHERE = "127.0.0.1:1"
 
@@ -63,6 +65,24 @@ def test_every_command_that_gives_data_has_json():
     for path, command in every_command().items():
         if not isinstance(command, click.Group) and path != ("completion",):
             assert any("--json" in parameter.opts for parameter in command.params), path
+
+
+@pytest.mark.promise("commands", "Every command's help has an example, and every option a description")
+def test_every_command_has_an_example_and_every_option_a_description():
+    for path, command in every_command().items():
+        undescribed = [
+            each.opts
+            for each in command.params
+            if isinstance(each, click.Option) and not each.help and not each.hidden
+        ]
+        assert undescribed == [], path
+        if isinstance(command, click.Group) and not command.invoke_without_command:
+            continue
+        examples = re.findall(r"(?:^ *|\| |\$\()(penstock [^|\n#]*)", command.help or "", re.M)
+        own = f"penstock {' '.join(path)}"
+        assert [line for line in examples if f"{line} ".startswith(f"{own} ")], path
+        for line in examples:
+            check_command(re.split(r" >>? |\)\"", line)[0])
 
 
 @pytest.mark.promise(

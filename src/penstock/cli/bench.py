@@ -55,7 +55,13 @@ size_option = click.option(
     show_default=True,
     help="Bytes of a record's value.",
 )
-acks_option = click.option("--acks", type=click.Choice(("all", "1", "0")), default="all", show_default=True)
+acks_option = click.option(
+    "--acks",
+    type=click.Choice(("all", "1", "0")),
+    default="all",
+    show_default=True,
+    help="Which replicas must have a record before it is acknowledged.",
+)
 
 
 @click.group()
@@ -96,7 +102,14 @@ def records_option(default: int) -> Callable[[F], F]:
     show_default=True,
     help="Wait for a batch, ms.",
 )
-@click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
+@click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(COMPRESSIONS),
+    default="none",
+    show_default=True,
+    help="The codec that compresses batches.",
+)
 @acks_option
 @click.option(
     "--throughput", metavar="N", type=click.IntRange(min=1), help="At most this many records a second."
@@ -116,7 +129,11 @@ def produce(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Write records as fast as possible; measures rate, and latency from send to acknowledgement."""
+    """Write records as fast as possible; measures rate, and latency from send to acknowledgement.
+
+    \b
+      penstock bench produce --records 1000000 --size 1024 --compression zstd --acks all
+    """
     _ensure_topic(cluster, topic, partitions)
     producer = cluster.producer(
         {
@@ -163,7 +180,11 @@ def produce(
 @json_option
 @cluster_options
 def consume(topic: str, records: int | None, as_json: bool, cluster: Cluster) -> None:
-    """Read a topic from its beginning as fast as possible."""
+    """Read a topic from its beginning as fast as possible.
+
+    \b
+      penstock bench consume --records 1000000
+    """
     partitions = choose_partitions(cluster.topic(topic), [])
     starts, ends = find_range(cluster, topic, partitions, Position("earliest"), read_committed=False)
     total = sum(ends[p] - starts[p] for p in partitions)
@@ -198,7 +219,11 @@ def consume(topic: str, records: int | None, as_json: bool, cluster: Cluster) ->
 @json_option
 @cluster_options
 def latency(topic: str, records: int, size: int, acks: str, as_json: bool, cluster: Cluster) -> None:
-    """Send one record at a time and wait until a consumer has it; measures end-to-end latency."""
+    """Send one record at a time and wait until a consumer has it; measures end-to-end latency.
+
+    \b
+      penstock bench latency --records 1000 --acks all
+    """
     _ensure_topic(cluster, topic, 1)
     _, ends = find_range(cluster, topic, [0], Position("latest"), read_committed=False)
     producer = cluster.producer(

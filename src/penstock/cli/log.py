@@ -36,7 +36,11 @@ def log() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each line.")
 def dump(files: tuple[str, ...], records: bool, deep: bool, as_json: bool) -> None:
     """Show the contents of FILE: a .log, .index, .timeindex, .txnindex or .snapshot file, a checkpoint,
-    partition.metadata or meta.properties."""
+    partition.metadata or meta.properties.
+
+    \b
+      penstock log dump data/orders-0/00000000000000000000.log --records
+    """
     from penstock.log.recovery.scan import CorruptSegment
     from penstock.log.tools.dump import DumpError, dump_file
 
@@ -73,6 +77,9 @@ def verify(directories: tuple[str, ...], transaction_version: int | None, as_jso
 
     Exits with 1 when something is wrong, and names the file, the position, and what to do. Warnings do not
     count: they concern what the log files cannot decide.
+
+    \b
+      penstock log verify data
     """
     from penstock.log.tools.verify import NotALogDirectory, Report, total_bytes
     from penstock.log.tools.verify import verify as check

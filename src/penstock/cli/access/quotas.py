@@ -18,10 +18,12 @@ from penstock.cli.output import emit_json, note, table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_MEANINGS = {"user": "user", "client-id": "client id", "ip": "address"}
+
 
 def _entity_options(command: F) -> F:
     for kind in reversed(KINDS):
-        text = f"Of this {kind}, {DEFAULT} for those that have no quota by name."
+        text = f"The {_MEANINGS[kind]}. {DEFAULT}: for all that have no quota of their own."
         command = click.option(f"--{kind}", metavar="NAME", help=text)(command)
     return command
 
@@ -42,7 +44,11 @@ def quotas() -> None:
 @json_option
 @cluster_options
 def list_quotas(as_json: bool, cluster: Cluster) -> None:
-    """List all quotas."""
+    """List all quotas.
+
+    \b
+      penstock quotas list
+    """
     with WireCluster(cluster) as wire:
         found = [astuple(each) for each in find_quotas(wire)]
     columns = (*KINDS, "quota", "value")
@@ -81,7 +87,11 @@ def set_quotas(values: tuple[str, ...], as_json: bool, cluster: Cluster, **given
 @json_option
 @cluster_options
 def unset(names: tuple[str, ...], as_json: bool, cluster: Cluster, **given: str | None) -> None:
-    """Remove quotas of a user, a client id, both, or an address."""
+    """Remove quotas of a user, a client id, both, or an address.
+
+    \b
+      penstock quotas unset --user alice producer_byte_rate
+    """
     _alter(cluster, given, dict.fromkeys(names), as_json)
 
 

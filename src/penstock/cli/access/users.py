@@ -79,7 +79,11 @@ def add(
 @json_option
 @cluster_options
 def list_users(as_json: bool, cluster: Cluster) -> None:
-    """List all users and their mechanisms."""
+    """List all users and their mechanisms.
+
+    \b
+      penstock users list
+    """
     with WireCluster(cluster) as wire:
         found = known_users(wire)
     rows = [(user, *one) for user, credentials in sorted(found.items()) for one in sorted(credentials)]
@@ -100,6 +104,9 @@ def delete(name: str, mechanisms: tuple[str, ...], as_json: bool, cluster: Clust
     """Delete a user, or only its login with a mechanism.
 
     Existing sessions continue until they expire (connections.max.reauth.ms). New logins fail immediately.
+
+    \b
+      penstock users delete alice
     """
     with WireCluster(cluster) as wire:
         deleted = delete_user(wire, name, mechanisms)

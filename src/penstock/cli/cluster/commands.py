@@ -63,7 +63,11 @@ def cluster() -> None:
 @json_option
 @cluster_options
 def describe(as_json: bool, cluster: Cluster) -> None:
-    """Show the brokers with their replicas, and partitions that are offline or under-replicated."""
+    """Show the brokers with their replicas, and partitions that are offline or under-replicated.
+
+    \b
+      penstock cluster describe
+    """
     future = cluster.admin.describe_cluster(request_timeout=cluster.timeout)
     found = cluster.wait(future, "cannot describe the cluster")
     controller = found.controller.id if found.controller is not None else None
@@ -169,7 +173,12 @@ def rebalance_command(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Balance replicas and leaders over the brokers, moving as little as possible."""
+    """Balance replicas and leaders over the brokers, moving as little as possible.
+
+    \b
+      penstock cluster rebalance --preview
+      penstock cluster rebalance --throttle 20000000
+    """
     state = cluster_state(cluster)
     _check_topics(state, topics)
     placed = {key: one for key, one in state.placed.items() if not topics or key[0] in topics}
@@ -194,7 +203,11 @@ def decommission(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Move all replicas off a broker, so that it can be removed. It may already be down."""
+    """Move all replicas off a broker, so that it can be removed. It may already be down.
+
+    \b
+      penstock cluster decommission 4 --preview
+    """
     empty = f"Broker {broker} has no replicas. It can be stopped."
     begun = False
     while True:
@@ -265,9 +278,12 @@ def reassign_command(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Move partitions to other brokers; show, throttle or cancel ongoing reassignments.
+    """Move partitions to other brokers; show or cancel ongoing reassignments.
 
-    --throttle alone throttles the reassignments that are under way.
+    \b
+      penstock cluster reassign --move orders:0=2,3,4 --move orders:1=3,4,2
+      penstock cluster reassign --status
+      penstock cluster reassign --cancel
     """
     chosen = [bool(wanted or file), status, wait, cancels]
     if not any(chosen) and throttle is not None:
@@ -338,7 +354,12 @@ def _cancel(cluster: Cluster, topics: tuple[str, ...], as_json: bool) -> None:
 def elect_command(
     topic: str | None, partitions: tuple[int, ...], unclean: bool, yes: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Elect the preferred leaders: the first replica of each partition, if it is in sync."""
+    """Elect the preferred leaders: the first replica of each partition, if it is in sync.
+
+    \b
+      penstock cluster elect
+      penstock cluster elect --topic orders --unclean
+    """
     if partitions and topic is None:
         raise click.UsageError("--partition needs --topic")
     state = cluster_state(cluster)

@@ -72,7 +72,11 @@ def _path(name: str, *more: str) -> str:
 @url_option
 @json_option
 def plugins(everything: bool, url: str, as_json: bool) -> None:
-    """List the connectors that a worker can run."""
+    """List the connectors that a worker can run.
+
+    \b
+      penstock connect plugins --all
+    """
     found = ask(url, "GET", f"/connector-plugins?connectorsOnly={'false' if everything else 'true'}")
     if as_json:
         emit_json(found)
@@ -173,7 +177,11 @@ def keep_table(
 @url_option
 @json_option
 def list_connectors(url: str, as_json: bool) -> None:
-    """List connectors with the states of their tasks."""
+    """List connectors with the states of their tasks.
+
+    \b
+      penstock connect list
+    """
     found = ask(url, "GET", "/connectors?expand=info&expand=status")
     if as_json:
         emit_json(found)
@@ -201,7 +209,11 @@ def list_connectors(url: str, as_json: bool) -> None:
 @url_option
 @json_option
 def status(name: str, url: str, as_json: bool) -> None:
-    """Show where a connector and its tasks run, their errors, and how far a snapshot is."""
+    """Show where a connector and its tasks run, their errors, and how far a snapshot is.
+
+    \b
+      penstock connect status lines
+    """
     found = ask(url, "GET", _path(name, "status"))
     if as_json:
         emit_json(found)
@@ -230,7 +242,7 @@ def _changes(verb: str, doc: str) -> None:
         ask(url, "PUT", _path(name, verb))
         _done(name, f"{verb} is requested", as_json)
 
-    change.__doc__ = doc
+    change.__doc__ = f"{doc}\n\n\b\n  penstock connect {verb} lines"
     connect.command(verb)(name_argument(url_option(json_option(change))))
 
 
@@ -256,7 +268,11 @@ _changes("stop", "Stop a connector and its tasks; its offsets can then be change
 def restart(
     name: str, task: int | None, include_tasks: bool, only_failed: bool, url: str, as_json: bool
 ) -> None:
-    """Restart a connector, one of its tasks, or all that failed."""
+    """Restart a connector, one of its tasks, or all that failed.
+
+    \b
+      penstock connect restart lines --tasks --failed
+    """
     if task is not None:
         ask(url, "POST", _path(name, "tasks", str(task), "restart"))
     else:
@@ -270,7 +286,11 @@ def restart(
 @url_option
 @json_option
 def delete(name: str, url: str, as_json: bool) -> None:
-    """Delete a connector. Its offsets are kept for a connector with the same name."""
+    """Delete a connector. Its offsets are kept for a connector with the same name.
+
+    \b
+      penstock connect delete lines
+    """
     ask(url, "DELETE", _path(name))
     _done(name, "deleted", as_json)
 
@@ -284,7 +304,12 @@ def delete(name: str, url: str, as_json: bool) -> None:
 @url_option
 @json_option
 def offsets(name: str, reset: bool, given: str | None, url: str, as_json: bool) -> None:
-    """Show the offsets of a connector; set or reset them while it is stopped."""
+    """Show the offsets of a connector; set or reset them while it is stopped.
+
+    \b
+      penstock connect offsets lines
+      penstock connect offsets lines --reset
+    """
     import json
     from pathlib import Path
 
@@ -320,7 +345,12 @@ def offsets(name: str, reset: bool, given: str | None, url: str, as_json: bool) 
 @click.option("--sink", is_flag=True, help="Write a sink connector. Default: a source connector.")
 @json_option
 def new(name: str, directory: str | None, sink: bool, as_json: bool) -> None:
-    """Write the skeleton of a connector, with a test that passes."""
+    """Write the skeleton of a connector, with a test that passes.
+
+    \b
+      penstock connect new my-source
+      penstock connect new my-sink --sink
+    """
     from penstock.cli.connect.skeleton import write
 
     written = write(name, directory, sink=sink)

@@ -269,6 +269,9 @@ def offsets(
     """Show where a group of the source cluster would continue in this one, the target.
 
     It reads the checkpoints, as RemoteClusterUtils.translateOffsets does in Java.
+
+    \b
+      penstock mirror offsets billing -b west-1:9092 --source-alias east
     """
     from penstock.client import ClientSettings, Cluster
     from penstock.client.settings import kafka_names

@@ -52,7 +52,11 @@ def doctor() -> None:
 @json_option
 @cluster_options
 def check_cluster(seconds: float, older: float, skew: float, as_json: bool, cluster: Cluster) -> None:
-    """Check a running cluster: listeners, replicas, clocks, hanging transactions, groups without progress."""
+    """Check a running cluster: listeners, replicas, clocks, hanging transactions, groups without progress.
+
+    \b
+      penstock doctor cluster
+    """
     from penstock.admin.doctor import cluster as checks
 
     report(*checks.check_cluster(cluster, watch=seconds, older=older, skew=skew), as_json)
@@ -70,7 +74,11 @@ def check_cluster(seconds: float, older: float, skew: float, as_json: bool, clus
 )
 @json_option
 def check_data(directory: str, min_free: float, as_json: bool) -> None:
-    """Check DIR, a broker's data directory: every file of its logs, and the room on its disk."""
+    """Check DIR, a broker's data directory: every file of its logs, and the room on its disk.
+
+    \b
+      penstock doctor data data --min-free 20
+    """
     from penstock.cli.doctor import data as checks
     from penstock.log.tools.verify import NotALogDirectory
 
@@ -86,7 +94,11 @@ def check_data(directory: str, min_free: float, as_json: bool) -> None:
 @doctor.command("spark")
 @json_option
 def check_spark(as_json: bool) -> None:
-    """Check what Spark needs on this machine: Java, and PySpark in a supported version."""
+    """Check what Spark needs on this machine: Java, and PySpark in a supported version.
+
+    \b
+      penstock doctor spark
+    """
     from penstock.cli.doctor import spark_setup as checks
 
     report(checks.CHECKS, [*checks.java(os.environ), *checks.pyspark()], as_json)

@@ -64,7 +64,11 @@ groups.add_command(reset)
 @json_option
 @cluster_options
 def list_command(states: tuple[str, ...], types: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
-    """List groups with their type and state."""
+    """List groups with their type and state.
+
+    \b
+      penstock groups list --state Empty
+    """
     found = [
         each
         for each in list_groups(cluster)
@@ -96,6 +100,9 @@ def describe(names: tuple[str, ...], topics: tuple[str, ...], as_json: bool, clu
     """Describe groups: members, assignments, committed offsets, and lag in records and in seconds.
 
     Lag in seconds is the age of the oldest record that is not consumed.
+
+    \b
+      penstock groups describe billing
     """
     found = describe_groups(cluster, list(dict.fromkeys(names)), topics)
     if as_json:
@@ -233,6 +240,10 @@ def lag(
     """Show how far groups are behind, in records and in seconds: a line for each topic.
 
     All groups, when none is named. With --watch and --json: one line each time.
+
+    \b
+      penstock groups lag
+      penstock groups lag billing --watch --interval 5
     """
     while True:
         began = time.monotonic()
@@ -283,7 +294,11 @@ def _show_lag(
 @json_option
 @cluster_options
 def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, cluster: Cluster) -> None:
-    """Delete groups and their committed offsets. They must have no active members."""
+    """Delete groups and their committed offsets. They must have no active members.
+
+    \b
+      penstock groups delete billing
+    """
     from confluent_kafka import KafkaError
 
     unknown = KafkaError.GROUP_ID_NOT_FOUND

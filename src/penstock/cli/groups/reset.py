@@ -64,6 +64,11 @@ def reset(
     """Move a group's committed offsets; without --execute, only show where to.
 
     The group must have no active members. An offset out of range becomes the nearest valid one.
+
+    \b
+      penstock groups reset billing --to-earliest
+      penstock groups reset billing --to-time -1h --topic orders --execute
+      penstock groups reset billing --shift -10 --execute
     """
     position = _position(to_earliest, to_latest, to_offset, to_time, shift)
     if partitions and len(topics) != 1:

@@ -101,7 +101,11 @@ def init(name: str, bootstrap: str, source: str, sink: str, database: str | None
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path("."))
 @json_option
 def list_(directory: Path, as_json: bool) -> None:
-    """List the projects in a directory and below it, and whether they run."""
+    """List the projects in a directory and below it, and whether they run.
+
+    \b
+      penstock pipeline list
+    """
     found: list[dict[str, Any]] = []
     for spec in find_projects(directory):
         try:
@@ -140,6 +144,9 @@ def status(project: Path, show_offsets: bool, as_json: bool) -> None:
 
     The exit code is 0 while all flows and connectors run, and 1 when the pipeline is stopped, a flow has
     failed or has a pending change, or a connector has failed.
+
+    \b
+      penstock pipeline status shop
     """
     with one_line():
         _, state = open_project(project)
@@ -186,7 +193,11 @@ def status(project: Path, show_offsets: bool, as_json: bool) -> None:
 )
 @json_option
 def stop(project: Path, timeout: float, as_json: bool) -> None:
-    """Stop a running pipeline cleanly. The next run continues from there."""
+    """Stop a running pipeline cleanly. The next run continues from there.
+
+    \b
+      penstock pipeline stop shop
+    """
     with one_line():
         opened, state = open_project(project)
         pid = state.runner().get("pid")
@@ -250,7 +261,11 @@ def apply(words: tuple[str, ...], keep: bool, as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Spark's own lines too, not only the pipeline's.")
 @json_option
 def logs(project: Path, follow: bool, lines: int, everything: bool, as_json: bool) -> None:
-    """Show the log of the current run, or of the last one."""
+    """Show the log of the current run, or of the last one.
+
+    \b
+      penstock pipeline logs shop --follow
+    """
     with one_line():
         _, state = open_project(project)
     if not state.log.exists():

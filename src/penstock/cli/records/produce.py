@@ -53,7 +53,14 @@ _LONGEST_LINE = LONGEST
 @click.option(
     "--partition", "-p", metavar="N", type=click.IntRange(min=0), help="Write to this partition only."
 )
-@click.option("--compression", "-z", type=click.Choice(COMPRESSIONS), default="none", show_default=True)
+@click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(COMPRESSIONS),
+    default="none",
+    show_default=True,
+    help="The codec that compresses batches.",
+)
 @click.option(
     "--acks",
     type=click.Choice(("all", "1", "0")),

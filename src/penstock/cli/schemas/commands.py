@@ -65,7 +65,11 @@ def schemas() -> None:
 @json_option
 @registry_options
 def list_schemas(prefix: str, deleted: bool, as_json: bool, registry: RegistryAt) -> None:
-    """List the subjects that begin with PREFIX, or all."""
+    """List the subjects that begin with PREFIX, or all.
+
+    \b
+      penstock schemas list orders
+    """
     with registry.client() as client:
         found: dict[str, list[RegisteredSchema]] = {}
         for schema in client.schemas(prefix, deleted=deleted):
@@ -105,7 +109,12 @@ def list_schemas(prefix: str, deleted: bool, as_json: bool, registry: RegistryAt
 def show(
     subject: str | None, version: str, schema_id: int | None, raw: bool, as_json: bool, registry: RegistryAt
 ) -> None:
-    """Show a schema, by its subject and version or by its id."""
+    """Show a schema, by its subject and version or by its id.
+
+    \b
+      penstock schemas show orders-value
+      penstock schemas show --id 7
+    """
     from penstock.registry.differences import readable
 
     if (subject is None) == (schema_id is None):
@@ -189,7 +198,11 @@ def check(
     as_json: bool,
     registry: RegistryAt,
 ) -> None:
-    """Check whether the schema in FILE (- is stdin) may follow what SUBJECT has. Exit code 1: it may not."""
+    """Check whether the schema in FILE (- is stdin) may follow what SUBJECT has. Exit code 1: it may not.
+
+    \b
+      penstock schemas check orders-value order.avsc
+    """
     from penstock.registry.client import schema_body
 
     body = schema_body(read_schema(file), type_of(file, schema_type), references_of(references))
@@ -311,7 +324,11 @@ def diff(
 @json_option
 @registry_options
 def delete(subject: str, version: str | None, permanent: bool, as_json: bool, registry: RegistryAt) -> None:
-    """Delete a subject or one version: softly, so that its id still resolves, or permanently."""
+    """Delete a subject or one version: softly, so that its id still resolves, or permanently.
+
+    \b
+      penstock schemas delete orders-value --version 2
+    """
     from penstock.registry.client import RequestRefused
 
     path = ("subjects", subject) if version is None else ("subjects", subject, "versions", version)
@@ -419,6 +436,9 @@ def export(prefix: str, output: str, as_json: bool, registry: RegistryAt) -> Non
     """Write all subjects, or those that begin with PREFIX, with versions, ids, configurations and modes.
 
     Referenced schemas are included, and come first. `schemas import` loads the result.
+
+    \b
+      penstock schemas export -o schemas.jsonl
     """
     from penstock.cli.schemas.export import export_to
 
@@ -441,6 +461,9 @@ def import_schemas(source: str, dry_run: bool, as_json: bool, registry: Registry
 
     An interrupted import can be run again. A version or id that is taken by another schema is an
     error, and is found before anything is written.
+
+    \b
+      penstock schemas import schemas.jsonl --registry http://other:8081
     """
     from penstock.cli.schemas.load import import_from
 

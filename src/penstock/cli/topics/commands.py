@@ -66,7 +66,12 @@ def create(
     as_json: bool,
     cluster: Cluster,
 ) -> None:
-    """Create topics."""
+    """Create topics.
+
+    \b
+      penstock topics create orders
+      penstock topics create orders payments -p 6 -r 3 -c min.insync.replicas=2
+    """
     from confluent_kafka import KafkaError
 
     settings = topic_settings(configs, "--config")
@@ -87,7 +92,11 @@ def create(
 @json_option
 @cluster_options
 def list_topics(internal: bool, as_json: bool, cluster: Cluster) -> None:
-    """List topics."""
+    """List topics.
+
+    \b
+      penstock topics list --internal
+    """
     found = [info for name, info in cluster.topics().items() if internal or not name.startswith("__")]
     if as_json:
         emit_json(
@@ -108,7 +117,11 @@ def list_topics(internal: bool, as_json: bool, cluster: Cluster) -> None:
 @json_option
 @cluster_options
 def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
-    """Show topics: id, settings that differ from the defaults, partitions, offsets. All, if none is named."""
+    """Show topics: id, settings that differ from the defaults, partitions, offsets. All, if none is named.
+
+    \b
+      penstock topics describe orders
+    """
     known = cluster.topics()
     for name in names:
         if name not in known:
@@ -156,7 +169,11 @@ def describe(names: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
 def alter(
     names: tuple[str, ...], partitions: int, validate_only: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Add partitions to topics. Keys may go to other partitions than before."""
+    """Add partitions to topics. Keys may go to other partitions than before.
+
+    \b
+      penstock topics alter orders --partitions 12
+    """
     known = cluster.topics()
     for name in names:
         if name not in known:
@@ -175,7 +192,11 @@ def alter(
 @json_option
 @cluster_options
 def delete(names: tuple[str, ...], if_exists: bool, as_json: bool, cluster: Cluster) -> None:
-    """Delete topics and all their records."""
+    """Delete topics and all their records.
+
+    \b
+      penstock topics delete orders
+    """
     from confluent_kafka import KafkaError
 
     futures = cluster.admin.delete_topics(list(_unique(names)), **_timeouts(cluster))

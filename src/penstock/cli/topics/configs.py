@@ -43,6 +43,10 @@ def describe(kind: str, name: str, show_all: bool, as_json: bool, cluster: Clust
     """Show the settings of a topic or a broker, and where each comes from.
 
     NAME is a topic's name or a broker's id.
+
+    \b
+      penstock configs describe topic orders
+      penstock configs describe broker 1 --all
     """
     settings = describe_configs(cluster, kind, name)
     shown = [setting for setting in settings if show_all or setting.source != "default"]
@@ -66,7 +70,11 @@ def describe(kind: str, name: str, show_all: bool, as_json: bool, cluster: Clust
 def set_configs(
     kind: str, name: str, settings: tuple[str, ...], validate_only: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Change settings of a topic or a broker. Other settings stay unchanged."""
+    """Change settings of a topic or a broker. Other settings stay unchanged.
+
+    \b
+      penstock configs set topic orders retention.ms=86400000 cleanup.policy=compact,delete
+    """
     changes: dict[str, str | None] = dict(topic_settings(settings, "KEY=VALUE"))
     alter_configs(cluster, kind, name, changes, validate_only)
     _report(kind, name, changes, validate_only, as_json)
@@ -81,7 +89,11 @@ def set_configs(
 def unset(
     kind: str, name: str, keys: tuple[str, ...], validate_only: bool, as_json: bool, cluster: Cluster
 ) -> None:
-    """Reset settings of a topic or a broker to their defaults."""
+    """Reset settings of a topic or a broker to their defaults.
+
+    \b
+      penstock configs unset topic orders retention.ms
+    """
     changes: dict[str, str | None] = dict.fromkeys(keys)
     alter_configs(cluster, kind, name, changes, validate_only)
     _report(kind, name, changes, validate_only, as_json)

@@ -35,6 +35,10 @@ def offsets(topic: str, partitions: tuple[int, ...], at: str | None, as_json: bo
     """Show a topic's offsets, also by time.
 
     `latest` is the offset that the next record gets.
+
+    \b
+      penstock offsets orders
+      penstock offsets orders --at -15m
     """
     moment = None if at is None else parse_time(at, int(time.time() * 1000))
     chosen = choose_partitions(cluster.topic(topic), partitions)

@@ -102,6 +102,10 @@ def list_command(
     """List transactional ids, or hanging transactions.
 
     A hanging transaction blocks read_committed consumers at its first offset until it is aborted.
+
+    \b
+      penstock transactions list --state Ongoing --longer-than 15m
+      penstock transactions list --hanging --topic orders
     """
     if hanging and (states or producer_ids or longer_than is not None):
         raise click.UsageError("--hanging can only be combined with --topic and --older-than")
@@ -154,7 +158,11 @@ def _list_hanging(wire: WireCluster, topics: tuple[str, ...], older_than: int, a
 @json_option
 @cluster_options
 def describe(transactional_ids: tuple[str, ...], as_json: bool, cluster: Cluster) -> None:
-    """Describe transactional ids: state, producer, age, partitions."""
+    """Describe transactional ids: state, producer, age, partitions.
+
+    \b
+      penstock transactions describe copier-1
+    """
     with WireCluster(cluster) as wire:
         found = [find_transaction(wire, each) for each in dict.fromkeys(transactional_ids)]
     now = int(time.time() * 1000)
@@ -215,6 +223,10 @@ def abort(
 
     By id, the coordinator aborts the transaction and fences its producer, which gets an error at its next
     step. In a partition (`penstock transactions list --hanging`), an abort marker is written there.
+
+    \b
+      penstock transactions abort copier-1
+      penstock transactions abort --topic orders --partition 0 --start-offset 1234
     """
     by_partition = (topic, partition, start_offset, producer_id)
     if transactional_id is not None:
