@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import textwrap
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -86,6 +87,27 @@ def test_every_page_is_in_the_navigation_of_the_site_and_in_the_index() -> None:
     names = {page.name for page in (ROOT / "docs").glob("*.md")}
     assert names - set(re.findall(r"([\w-]+\.md)$", text_of("mkdocs.yml"), re.M)) == set()
     assert names - set(re.findall(r"\]\(([\w-]+\.md)\)", text_of("docs/index.md"))) == {"index.md"}
+
+
+def test_every_extra_is_on_the_page_on_installing() -> None:
+    extras = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| (`[^|]*) \|", text_of("docs/install.md"), re.M)
+    named = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    # What `make setup` and `make docs` install in a checkout.
+    assert set(extras) - named == {"dev", "docs"}
+
+
+# Where tests are the subject of a page.
+ON_TESTS = {"CONTRIBUTING.md", "CHANGELOG.md", "README.md", "behaviour.md", "testing.md", "dependencies.md"}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name == "docs"], ids=lambda page: page.name
+)
+def test_a_page_for_users_names_promises_and_not_files_of_tests(page: Path) -> None:
+    text = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.S)
+    named = re.findall(r"`(tests/[^`]*\.py[^`]*)`", text)
+    assert page.name in ON_TESTS or not named
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
