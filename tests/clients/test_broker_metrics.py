@@ -18,6 +18,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.doc_blocks import commands
+from tests.doc_shell import Shell
+
 PATIENCE = 60.0
 
 
@@ -114,13 +117,11 @@ def test_records_bytes_requests_and_lag_are_counted(broker: dict[str, Any]) -> N
 @pytest.mark.promise("docs", "The commands of metrics.md run as printed")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_commands_of_the_page_run(broker: dict[str, Any]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-    (commands,) = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
     here = broker["brokers"][0]["metrics"].removesuffix("/metrics")
-    commands = commands.replace("http://127.0.0.1:9404", here)
-    done = subprocess.run(["bash", "-euc", commands], capture_output=True, text=True, timeout=PATIENCE)
-    assert "kafka_server_brokertopicmetrics_messagesin" in done.stdout
-    assert '{"status": "healthy"}' in done.stdout
+    shell = Shell(Path.cwd(), instead={"http://127.0.0.1:9404": here})
+    printed = "".join(shell.run(line) for line in commands("docs/metrics.md"))
+    assert "kafka_server_brokertopicmetrics_messagesin" in printed
+    assert '{"status": "healthy"}' in printed
 
 
 def test_a_batch_that_is_rejected_is_counted_as_such(broker: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from penstock.cli.main import cli
 from penstock.testing import PenstockBroker
+from tests.doc_blocks import commands
+from tests.doc_shell import Shell
 
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -177,3 +179,21 @@ def test_audit_names_the_setting_where_there_is_no_topic() -> None:
         result = CliRunner().invoke(cli, ["audit"], env={"PENSTOCK_BOOTSTRAP": plain.bootstrap})
     assert result.exit_code == 1
     assert "penstock.audit.enable=true" in result.stderr
+
+
+@pytest.mark.promise("docs", "The commands of security.md for the audit topic run as printed")
+def test_the_commands_of_the_page_show_what_is_denied(broker, run, tmp_path) -> None:
+    denied, follow = commands("docs/security.md", "Audit")
+    shell = Shell(tmp_path, {"PENSTOCK_BOOTSTRAP": broker.bootstrap})
+    broker.create_topic("page-of-security")
+    run("acls", "deny", "User:ANONYMOUS", "write", "--topic", "page-of-security")
+    try:
+        with shell.running(follow) as following:
+            # It may not follow yet when the first one is denied; those after it are counted in one record.
+            following.wait_for(
+                "a denial is shown",
+                lambda: written(broker, "page-of-security") and "page-of-security" in following.output(),
+            )
+        assert "Topic:page-of-security TOPIC_AUTHORIZATION_FAILED" in shell.run(denied)
+    finally:
+        run("acls", "delete", "--topic", "page-of-security")

@@ -1,21 +1,35 @@
-"""docs/testing.md: its examples are tests, and they pass."""
+"""docs/testing.md and the README: their examples are tests, and they pass."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
+from tests.doc_blocks import program, programs
+
+# The reader's own code, which the test in the README tests.
+MY_PRODUCER = """
+from kafka import KafkaProducer
+
+class my_producer:
+    def __init__(self, bootstrap):
+        self._producer = KafkaProducer(bootstrap_servers=bootstrap)
+
+    def send(self, topic, value):
+        self._producer.send(topic, value).get(60)
 
 
-@pytest.mark.promise("fixture", "Every example of testing.md runs as printed")
+"""
+
+
+@pytest.mark.promise("fixture", "Every example of testing.md and the one of the README run as printed")
 def test_every_example_on_the_page_runs_and_passes(tmp_path: Path) -> None:
-    examples = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(examples) >= 6
+    of_readme = MY_PRODUCER + program("README.md", "def test_orders_arrive")
+    examples = [*programs("docs/testing.md"), of_readme]
+    assert len(examples) >= 7
     for number, example in enumerate(examples, 1):
         (tmp_path / f"test_example_{number}.py").write_text(example, encoding="utf-8")
     # As a user's project would run them: the plugin comes from the installed package alone.

@@ -18,6 +18,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from tests.clients.secure_clients import SECURE_CLIENTS, Login, LoginRefused
 from tests.clients.secure_up import SecureUp, answer
+from tests.doc_blocks import commands
+from tests.doc_shell import Shell
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +145,18 @@ def test_a_new_user_may_do_nothing_until_it_is_allowed(up: SecureUp) -> None:
     assert up.penstock("consume", "orders", *config, *alice) == "yes\n"
     registry = ("-X", "sasl.username=registry", "-X", "sasl.password=guess")
     up.penstock("topics", "list", *config, *registry, "--timeout", "3", ok=False)
+
+
+@pytest.mark.promise("docs", "The commands of security.md after `penstock up --secure` run as printed")
+def test_the_commands_of_the_page_run(up: SecureUp) -> None:
+    shell = Shell(up.directory, {"PASSWORD": "wonderland"}, {"alice": "carol", "orders": "carols-orders"})
+    # Asked for on a terminal; here it is in the environment.
+    lines = "\n".join(commands("docs/security.md", "In one command"))
+    shell.run(lines.replace("users add alice", "users add alice --password-env PASSWORD"))
+    carol = ("-X", "sasl.username=carol", "-X", "sasl.password=wonderland")
+    config = ("--client-config", up.ready["client_config"])
+    up.penstock("produce", "carols-orders", *config, *carol, input="yes\n")
+    assert up.penstock("consume", "carols-orders", "--group", "carol-1", *config, *carol) == "yes\n"
 
 
 @pytest.mark.promise(

@@ -1,8 +1,7 @@
 """The commands of the README and of the pages on the registry, Connect and security run as they stand there.
 
 One `penstock up` serves all pages, as a reader would have it. Each page begins without topics and connectors.
-What stands for a reader's own machine (host names, paths) is replaced by something that is here. Lines that
-are not run are named below, each with its reason or with the tests that run them.
+What stands for a reader's own machine (host names, paths) is replaced by something that is here.
 """
 
 from __future__ import annotations
@@ -25,10 +24,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.connect.conftest import until
+from tests.doc_blocks import blocks, commands, programs
 
-ROOT = Path(__file__).resolve().parents[2]
-# The tests run in an environment where all is installed, and `penstock up` is running.
-DONE_ALREADY = ("make ", "source ", "pip install", "penstock up")
 # Validation connects to the system that a connector reads or writes. The tests of each connector have a real
 # one; here there is none, and its address must be all that the worker finds wrong.
 ADDRESSES = "mqtt.server.uri|rabbitmq.host|redis.uri|database.hostname|connection.url"
@@ -52,19 +49,11 @@ class Page:
     """What is particular about the commands of a page."""
 
     path: str
-    elsewhere: tuple[str, ...] = ()
-    """Beginnings of lines that are not run here."""
     instead: dict[str, str] = field(default_factory=dict)
     """In place of names of the reader's machine; `{home}` is the test's directory."""
     shows: tuple[str, ...] = ()
     systems_missing: bool = False
     """Whether its connectors are for systems that are not here."""
-
-    def lines(self) -> list[str]:
-        text = (ROOT / self.path).read_text(encoding="utf-8")
-        blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
-        lines = "".join(blocks).replace("\\\n", " ").splitlines()
-        return [line for line in lines if not line.startswith(DONE_ALREADY + self.elsewhere)]
 
 
 PAGES = [
@@ -75,15 +64,12 @@ PAGES = [
     ),
     Page(
         "docs/registry.md",
-        # On the reader's cluster, and with TLS: tests/registry/test_several.py and test_security.py.
-        elsewhere=("penstock registry",),
         instead={"http://other:8081": "{registry}", "users hash": "users hash --password-env PASSWORD"},
         shows=("orders-value", '"note":', "FULL"),
     ),
     Page(
         "docs/connect.md",
-        # A worker on the reader's cluster: all tests of this directory. S3: tests/connect/lake.
-        elsewhere=("penstock connect --bootstrap",),
+        # S3: tests/connect/lake.
         instead={
             "/var/log": "{home}",
             "s3://bucket": "{home}/bucket",
@@ -202,7 +188,7 @@ def prepare(page: Page, home: Path, up: Up) -> None:
 def test_the_commands_of_a_page_run(page: Page, up: Up, tmp_path: Path) -> None:
     up.empty()
     prepare(page, tmp_path, up)
-    lines = page.lines()
+    lines = commands(page.path)
     assert lines
     printed = ""
     for line in lines:
@@ -221,10 +207,9 @@ def test_the_commands_of_a_page_run(page: Page, up: Up, tmp_path: Path) -> None:
 
 @pytest.mark.promise("docs", "The Python program of registry.md runs as printed")
 def test_the_program_of_the_page_on_the_registry_runs(up: Up) -> None:
-    text = (ROOT / "docs" / "registry.md").read_text(encoding="utf-8")
-    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    (text,) = programs("docs/registry.md")
     names: dict[str, Any] = {}
-    exec(program.replace("http://127.0.0.1:8081", up.ready["registry"]), names)
+    exec(text.replace("http://127.0.0.1:8081", up.ready["registry"]), names)
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     framed = names["serialize"]({"id": 1}, SerializationContext("payments", MessageField.VALUE))
@@ -234,17 +219,22 @@ def test_the_program_of_the_page_on_the_registry_runs(up: Up) -> None:
 
 @pytest.mark.promise("docs", "The broker of security.md that uses custom settings runs as printed")
 def test_the_broker_in_five_minutes_of_the_page_on_security_runs(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    text = text[text.index("## In five minutes") : text.index("## What is protected")]
+    section = "In five minutes, with settings of your own"
+    make_certificates, start_broker, *others = commands(
+        "docs/security.md", "In five minutes, with settings of your own"
+    )
+    assert start_broker.startswith("penstock broker ") and len(others) == 2
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        text = text.replace("localhost:9093", f"localhost:{free.getsockname()[1]}")
-    broker_file, client_file = re.findall(r"^```properties\n(.*?)^```", text, re.M | re.S)
+        address = f"localhost:{free.getsockname()[1]}"
+    broker_file, client_file = (
+        block.text.replace("localhost:9093", address)
+        for block in blocks("docs/security.md", "properties")
+        if block.section == section
+    )
+    others = [line.replace("localhost:9093", address) for line in others]
     (tmp_path / "broker.properties").write_text(broker_file)
     (tmp_path / "client.properties").write_text(client_file)
-    commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
-    make_certificates, start_broker, *others = commands
-    assert start_broker.startswith("penstock broker ") and len(others) == 2
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PASSWORD": "alice-secret",

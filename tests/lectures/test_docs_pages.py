@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from penstock.testing import PenstockBroker
-
-ROOT = Path(__file__).resolve().parents[2]
-# A broker is running, and the tests run in its environment.
-DONE_ALREADY = ("source ", "penstock up")
+from tests.doc_blocks import ROOT, commands
+from tests.doc_shell import Shell
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +33,7 @@ def broker() -> Iterator[PenstockBroker]:
     ],
 )
 def test_the_commands_of_a_page_run(page: str, shows: list[str], broker: PenstockBroker) -> None:
-    blocks = re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
-    lines = [line for line in "".join(blocks).splitlines() if not line.startswith(DONE_ALREADY)]
-    assert lines
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    script = "\n".join(lines).replace("create_topic.py", f"create_topic.py --bootstrap {broker.bootstrap}")
-    done = subprocess.run(
-        ["bash", "-exuo", "pipefail", "-c", script],
-        cwd=ROOT,
-        env=os.environ | {"PENSTOCK_BOOTSTRAP": broker.bootstrap, "PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [text for text in shows if text not in done.stdout] == []
+    address = {"create_topic.py": f"create_topic.py --bootstrap {broker.bootstrap}"}
+    shell = Shell(ROOT, {"PENSTOCK_BOOTSTRAP": broker.bootstrap}, address)
+    printed = "".join(shell.run(line) for line in commands(page))
+    assert [text for text in shows if text not in printed] == []

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.doc_blocks import commands
+from tests.doc_shell import Shell
+
 pytestmark = pytest.mark.timeout(600)
 
 WAIT_S = 400
@@ -69,6 +72,16 @@ def data(tmp_path: Path) -> Iterator[Path]:
     assert processes_left(directory) == []
 
 
+def run_commands_of_the_page(data: Path, said: str) -> None:
+    """Those that show a run while it runs; the flows' groups and topics may come a moment later."""
+    bootstrap = re.search(r"Penstock is ready at ([^,]+),", said)
+    assert bootstrap is not None, said
+    shell = Shell(data.parent, {"PENSTOCK_BOOTSTRAP": bootstrap[1]})
+    for line in commands("docs/demo.md"):
+        shell.run(f"for i in $(seq 60); do {line} && exit; sleep 1; done; exit 1")
+
+
+@pytest.mark.promise("docs", "The commands of demo.md that show a run work as printed while it runs")
 @pytest.mark.promise(
     "demo",
     "`penstock demo`: Ctrl-C leaves no process, the next run continues, and every flight is accounted for",
@@ -85,6 +98,7 @@ def test_ctrl_c_stops_everything_and_the_next_run_goes_on_until_every_flight_is_
             said.append(line)
             if (sent := SENT.search(line)) and int(sent[1].replace(",", "")) >= ENOUGH:
                 break
+        run_commands_of_the_page(data, "".join(said))
         first.send_signal(signal.SIGINT)
         said += first.stdout
         assert first.wait(WAIT_S) == 0, "".join(said) + logs(data)

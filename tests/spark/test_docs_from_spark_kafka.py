@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.testing import PenstockBroker
-
-PAGE = Path(__file__).parents[2] / "docs" / "from-spark-kafka.md"
+from tests.doc_blocks import programs
 
 
 @pytest.mark.promise(
@@ -27,7 +25,7 @@ def test_the_copy_runs_and_its_checkpoint_says_where_it_ended(
     penstock.create_topic("shop-orders", partitions=2)
     penstock.create_topic("shop-orders-copy")
     penstock.produce("shop-orders", [{"value": f"{n}", "partition": n % 2} for n in range(5)])
-    copy, offsets = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    copy, offsets = programs("docs/from-spark-kafka.md")
     monkeypatch.chdir(tmp_path)
 
     # Spark resolves a relative path where its session was started.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ from pyspark.sql import functions as F
 
 from penstock.spark.streams import attempt, divert, match_recognize
 from penstock.testing import PenstockBroker
-from tests.registry.conftest import Registries, RegistryProcess
+from tests import doc_blocks
+from tests.doc_blocks import commands
+from tests.doc_shell import Shell
+from tests.registry.conftest import RegistryProcess
+from tests.spark.source_helpers import stream
 
-ROOT = Path(__file__).parents[2]
 LINE = {"type": "record", "name": "Line", "fields": [{"name": "product", "type": "string"}]}
 ORDER = {
     "type": "record",
@@ -30,26 +33,12 @@ Program = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[PenstockBroker]:
-    with PenstockBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def registry(broker: PenstockBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryProcess]:
-    started = Registries(tmp_path_factory.mktemp("registry"))
-    yield started.start(broker.bootstrap)
-    started.close()
-
-
 @pytest.fixture
 def program(broker: PenstockBroker, registry: RegistryProcess, tmp_path: Path) -> Program:
     """Runs the program of a page that has this text in it, with addresses and directories of the test."""
 
     def run(page: str, having: str, *, parts: bool = False, **names: Any) -> dict[str, Any]:
-        blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
-        (code,) = (block for block in blocks if having in block)
+        code = doc_blocks.program(page, having)
         code = re.sub(r"(localhost|127\.0\.0\.1):9092", broker.bootstrap, code)
         code = code.replace("http://localhost:8081", registry.url)
         # Spark resolves a relative path where its session was started.
@@ -71,10 +60,9 @@ def finish(spark: SparkSession) -> None:
         query.stop()
 
 
-def stream(spark: SparkSession, broker: PenstockBroker, topic: str, columns: str) -> DataFrame:
-    options = {"subscribe": topic, "startingOffsets": "earliest", "value.format": "json-text"}
-    reader = spark.readStream.format("penstock").option("kafka.bootstrap.servers", broker.bootstrap)
-    return reader.options(**options).option("value.schema", columns).load().select("value.*", "timestamp")
+def typed(spark: SparkSession, broker: PenstockBroker, topic: str, columns: str) -> DataFrame:
+    options = {"subscribe": topic, "value.format": "json-text", "value.schema": columns}
+    return stream(spark, broker, options).select("value.*", "timestamp")
 
 
 def values(broker: PenstockBroker, topic: str) -> list[Any]:
@@ -96,8 +84,8 @@ def test_the_programs_that_read(
     assert program("docs/spark.md", "penstock.spark.session")["spark"] is not None
     orders = program("docs/spark.md", "CAST(value AS STRING)", spark=spark)["orders"]
     assert orders.isStreaming and orders.columns[:2] == ["key", "value"]
-    typed = program("docs/spark.md", '"value.format", "avro"', spark=spark)["orders"]
-    assert typed.schema.simpleString() == "struct<id:bigint,lines:array<struct<product:string>>>"
+    of_registry = program("docs/spark.md", '"value.format", "avro"', spark=spark)["orders"]
+    assert of_registry.schema.simpleString() == "struct<id:bigint,lines:array<struct<product:string>>>"
     client.delete_subject("orders-value")
     client.delete_subject("orders-value", permanent=True)  # another page writes other orders
     bids = program("docs/spark.md", "json-text", spark=spark)["bids"]
@@ -111,7 +99,7 @@ def test_the_programs_that_read(
     tried = {"records": raw, "parse": parse, "attempt": attempt, "divert": divert, "F": F}
     (row,) = program("docs/streams.md", "tried = attempt", **tried)["rows"].collect()
     assert (row["topic"], json.loads(row["value"])) == ("orders.parsed", {"product": "tea", "pieces": 1})
-    logins = stream(spark, broker, "logins", "account STRING, ok BOOLEAN, at TIMESTAMP")
+    logins = typed(spark, broker, "logins", "account STRING, ok BOOLEAN, at TIMESTAMP")
     alerts = program("docs/streams.md", "match_recognize", logins=logins, match_recognize=match_recognize)
     assert alerts["alerts"].columns == ["account", "failures", "began"]
 
@@ -127,8 +115,8 @@ def test_the_programs_that_write(
         broker.create_topic(topic)
     broker.produce("flights", [json.dumps({"airport": name, "minutes": 150}) for name in ("EWR", "JFK")])
     broker.produce("sold", [json.dumps({"id": 1, "price": 2.5, "at": "2024-05-01T12:00:00Z"})])
-    flights = stream(spark, broker, "flights", FLIGHT)
-    sold = stream(spark, broker, "sold", "id BIGINT, price DOUBLE, at TIMESTAMP")
+    flights = typed(spark, broker, "flights", FLIGHT)
+    sold = typed(spark, broker, "sold", "id BIGINT, price DOUBLE, at TIMESTAMP")
 
     program("docs/spark-sink.md", "alerts.selectExpr", alerts=flights.select("airport", "minutes"))
     program("docs/spark-sink.md", '"value.format", "avro"', orders=sold)
@@ -154,3 +142,25 @@ def test_the_programs_that_write(
     )
     shown = found["delta"].read(spark, f"{tmp_path}/tables/latest").collect()
     assert sorted(row["airport"] for row in shown) == ["EWR", "JFK"]
+
+
+@pytest.mark.promise(
+    "docs", "The programs of the README, spark.md, spark-sink.md and streams.md run as printed"
+)
+def test_the_commands_and_the_program_on_progress(
+    program: Program, spark: SparkSession, broker: PenstockBroker, tmp_path: Path
+) -> None:
+    broker.create_topic("watched")
+    broker.produce("watched", [json.dumps({"airport": "EWR", "minutes": 1})])
+    names = program("docs/pipelines.md", "import watch", spark=spark)
+    assert names["watching"].metrics_port > 0
+    rows = stream(spark, broker, {"subscribe": "watched", "kafka.group.id": "penstock-orders"})
+    checkpoint = str(tmp_path / "checkpoint")
+    query = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    query.processAllAvailable()
+    finish(spark)
+    describe, lag = commands("docs/spark.md")
+    shell = Shell(tmp_path, {"PENSTOCK_BOOTSTRAP": broker.bootstrap})
+    assert "watched" in shell.run(describe)
+    with shell.running(lag) as watching:
+        watching.wait_for("it shows the group", lambda: "penstock-orders" in watching.output())

@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from penstock.pipelines.project.template import make_project
 from penstock.spark.progress import TOPIC, watch
+from tests.doc_blocks import commands
+from tests.doc_shell import Shell
 from tests.spark.pipeline_runs import WAIT_SECONDS, PipelineRun
 
 pytestmark = pytest.mark.timeout(300)
@@ -33,15 +34,19 @@ def wait_for(done: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.promise(
+    "docs", "The commands of pipelines.md run as printed; its project runs in the Spark that the tests share"
+)
+@pytest.mark.promise(
     "pipelines",
     "The project that `init` creates copies records from a topic to tables and a topic, and shows its lag",
 )
 def test_the_project_of_init_carries_records_from_topic_to_tables_and_topic_and_tells_its_lag(
     spark, penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    penstock.create_topic("orders", partitions=2)
-    penstock.create_topic("alerts")
-    make_project(tmp_path, "shop", "orders", "alerts")
+    create_orders, create_alerts, init, produce, consume = commands("docs/pipelines.md")
+    shell = Shell(tmp_path, {"PENSTOCK_BOOTSTRAP": penstock.bootstrap})
+    for line in (f"{create_orders} --partitions 2", create_alerts, init):
+        shell.run(line)
     monkeypatch.setenv("PENSTOCK_BOOTSTRAP", penstock.bootstrap)
     run = PipelineRun(spark, tmp_path / "shop")
     penstock.produce("orders", [order(1, 5), b"no JSON", order(2, 5000)])
@@ -66,6 +71,10 @@ def test_the_project_of_init_carries_records_from_topic_to_tables_and_topic_and_
                 text = answer.read().decode()
             assert 'penstock_query_lag_records{flow="orders",pipeline="shop"} 0.0' in text
             assert 'penstock_query_input_rows_total{flow="orders",pipeline="shop"} 5.0' in text
+
+            shell.run(produce)
+            run.until(lambda: len(penstock.consume("alerts")) == 3)
+            assert '"ann"' in shell.run(consume)
     finally:
         progress.stop()
         run.drop()

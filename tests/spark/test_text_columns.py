@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,6 @@ DDL = (
     "more MAP<STRING, INT>"
 )
 TEXT = {"value.format": "json-text", "value.schema": DDL}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[PenstockBroker]:
-    with PenstockBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker
 
 
 def send(broker: PenstockBroker, topic: str, *records: tuple[Any, Any]) -> None:

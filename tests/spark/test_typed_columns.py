@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -27,7 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.testing import PenstockBroker
-from tests.registry.conftest import Registries, RegistryProcess
+from tests.registry.conftest import RegistryProcess
 from tests.spark.source_helpers import Collected, failure, read, run_available, running, stream
 
 pytestmark = pytest.mark.timeout(300)
@@ -39,24 +38,6 @@ V2 = {"type": "record", "name": "Order", "fields": [
     {"name": "count", "type": "int", "default": 1},
     {"name": "note", "type": ["null", "string"], "default": None},
     {"name": "sku", "type": "string"}]}  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[PenstockBroker]:
-    with PenstockBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def registry(broker: PenstockBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryProcess]:
-    started = Registries(tmp_path_factory.mktemp("registry"))
-    yield started.start(broker.bootstrap)
-    started.close()
-
-
-@pytest.fixture
-def client(registry: RegistryProcess) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": registry.url})
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.registry.formats import parse
 from penstock.registry.serdes.protobuf import Messages
 from penstock.testing import PenstockBroker
-from tests.registry.conftest import Registries, RegistryProcess
+from tests.registry.conftest import RegistryProcess
 from tests.spark.source_helpers import read, stream
 
 pytestmark = pytest.mark.timeout(300)
@@ -33,24 +32,6 @@ DDL = (
 )
 ONE = (1, Decimal("2.50"), datetime(2024, 5, 1, 12), date(2024, 2, 29), ["a"], {"x": 1}, ("B",))
 TWO = (2, None, None, None, [], {}, None)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[PenstockBroker]:
-    with PenstockBroker({"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def registry(broker: PenstockBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryProcess]:
-    started = Registries(tmp_path_factory.mktemp("registry"))
-    yield started.start(broker.bootstrap)
-    started.close()
-
-
-@pytest.fixture
-def client(registry: RegistryProcess) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": registry.url})
 
 
 def write(frame: DataFrame, broker: PenstockBroker, **options: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ from typing import Any
 import pytest
 
 from penstock.testing import PenstockBroker
+from tests.doc_blocks import commands, programs
+from tests.doc_shell import Shell
 from tests.sql.serving import SqlClient, SqlServer
 
 DIRECTORY = Path(__file__).parents[2] / "examples" / "sql"
@@ -117,8 +118,7 @@ def test_page_views_by_region(run_example: Any, sql: SqlClient, sql_broker: Pens
 )
 @pytest.mark.timeout(300)
 def test_the_statements_of_the_page_for_users_of_ksqldb(sql: SqlClient, sql_broker: PenstockBroker) -> None:
-    page = (DIRECTORY.parents[1] / "docs" / "from-ksqldb.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```sql\n(.*?)^```", page, re.M | re.S)
+    (block,) = programs("docs/from-ksqldb.md", "sql")
     statements, _, question = block.strip().rpartition("\n")
     sql.ok(statements)
     eventually(lambda: sql.rows(question), [[31.0, 31.0]])
@@ -134,10 +134,7 @@ def test_the_statements_of_the_page_for_users_of_ksqldb(sql: SqlClient, sql_brok
 def test_the_statements_of_the_readme_and_the_programs_that_ask_the_server(
     server: SqlServer, sql: SqlClient
 ) -> None:
-    root = DIRECTORY.parents[1]
-    (block,) = re.findall(
-        r"^```sql\n(.*?)^```", (root / "README.md").read_text(encoding="utf-8"), re.M | re.S
-    )
+    (block,) = programs("README.md", "sql")
     # Other tests on this server have relations of these names.
     block = block.replace("payments", "readme_payments").replace("spent", "readme_spent")
     *statements, pull, push = block.strip().splitlines()
@@ -148,9 +145,8 @@ def test_the_statements_of_the_readme_and_the_programs_that_ask_the_server(
         assert next(line["row"] for line in lines if "row" in line)[0] in ("alice", "bob")
     sql.ok("CREATE TABLE readme_totals (region STRING PRIMARY KEY, n BIGINT) WITH (format = 'json');"
            "INSERT INTO readme_totals (region, n) VALUES ('north', 2), ('south', 3);")  # fmt: skip
-    page = (root / "docs" / "sql-server.md").read_text(encoding="utf-8")
-    for program in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S):
-        address = server.url.removeprefix("http://")
+    address = server.url.removeprefix("http://")
+    for program in programs("docs/sql-server.md"):
         program = program.replace("127.0.0.1:8088", address).replace("totals", "readme_totals")
         names: dict[str, Any] = {}
         output = io.StringIO()
@@ -160,6 +156,9 @@ def test_the_statements_of_the_readme_and_the_programs_that_ask_the_server(
             assert sorted(names["frame"].itertuples(index=False, name=None)) == [("north", 2), ("south", 3)]
         else:
             assert output.getvalue() == "[('north', 2)]\n"
+    (ask,) = commands("docs/sql-server.md")
+    shell = Shell(Path.cwd(), instead={"127.0.0.1:8088": address, "totals": "readme_totals"})
+    assert '{"row":["north",2]}' in shell.run(ask).splitlines()
     sql.run("TERMINATE ALL;")
 
 
