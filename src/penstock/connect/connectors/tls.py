@@ -1,4 +1,4 @@
-"""TLS of a client, from PEM files, for connectors whose library takes a context."""
+"""TLS contexts of clients from PEM files, for connectors whose library takes one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.connect.errors import ConnectError
 
 
 def client_context(truststore: str, keystore: str, password: str, *, verify: bool = True) -> ssl.SSLContext:
-    """The system's authorities without a truststore; the keystore has a certificate and its key.
+    """Without a truststore, the system's authorities are trusted. The keystore has a certificate and its key.
 
     ConnectError names a file that cannot be used.
     """
@@ -32,7 +32,7 @@ def client_context(truststore: str, keystore: str, password: str, *, verify: boo
 
 
 def reason(error: BaseException) -> str:
-    """The sentence of an error of the network, without the code around it."""
+    """The message of a network error, without the codes around it."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     if isinstance(error, OSError) and error.strerror:

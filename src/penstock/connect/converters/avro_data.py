@@ -134,7 +134,7 @@ def encoder(avro: Any, schema: Schema) -> Callable[[Any], bytes]:
 
     try:
         parsed = fastavro.parse_schema(avro)
-    except Exception as error:  # fastavro has several that share no base
+    except Exception as error:  # fastavro's errors have no common base class
         raise DataError(f"the schema is not an Avro schema: {error}") from error
 
     def encode(value: Any) -> bytes:
@@ -149,7 +149,7 @@ def encoder(avro: Any, schema: Schema) -> Callable[[Any], bytes]:
 
 
 def schema_of(avro: Any) -> Schema:
-    """Connect's schema of an Avro schema; DataError for what Connect has no type for."""
+    """Converts an Avro schema to Connect's. Raises DataError if Connect has no such type."""
     return _Reader().read(avro)
 
 
@@ -169,7 +169,7 @@ def decoder(avro: Any) -> Callable[[memoryview], tuple[Schema | None, Any]]:
 
 
 def _without_other_logical(avro: Any) -> Any:
-    """Connect has millisecond times only: what is finer stays a number, as with Confluent's converter."""
+    """Connect has only millisecond times: a finer time stays a number, as with Confluent's converter."""
     if isinstance(avro, list):
         return [_without_other_logical(each) for each in avro]
     if not isinstance(avro, dict):

@@ -1,4 +1,4 @@
-"""What a converter is."""
+"""The interface of a converter."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from penstock.connect.settings import Field, parse
 
 
 class Converter:
-    """One of a task: for its keys, its values or its headers."""
+    """Converts the keys, the values or the headers of one task."""
 
     fields: ClassVar[tuple[Field, ...]] = ()
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
-        """`config` without the prefix `key.converter.` or `value.converter.`."""
+        """`config` has no prefix `key.converter.` or `value.converter.`."""
         self.settings: dict[str, Any] = parse(self.fields, config)
         self.is_key = is_key
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """DataError for what it cannot write."""
+        """Raises DataError for a value that it cannot write."""
         raise NotImplementedError
 
     def from_bytes(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
-        """DataError for bytes that it cannot read."""
+        """Raises DataError for bytes that it cannot read."""
         raise NotImplementedError
 
     def many_to_bytes(self, topic: str, schema: Schema | None, values: Sequence[Any]) -> list[bytes | None]:
-        """`to_bytes` of each; an error is that of any of them."""
+        """Calls `to_bytes` for each; raises the error of any of them."""
         return [self.to_bytes(topic, schema, value) for value in values]
 
     def many_from_bytes(
         self, topic: str, data: Sequence[bytes | None]
     ) -> tuple[Schema | None, list[Any]] | None:
-        """`from_bytes` of each, if they have one schema; None if they have several."""
+        """Calls `from_bytes` for each. None if they have different schemas."""
         pairs = [self.from_bytes(topic, each) for each in data]
         schema = pairs[0][0]
         if any(each is not schema and each != schema for each, _ in pairs):

@@ -1,4 +1,4 @@
-"""The schema of a value that has none, for converters that need one."""
+"""Infers the schema of a value without one, for converters that need it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.connect.schemas import (
 
 
 def infer(value: Any) -> Schema:
-    """Every part optional: the next record may lack it. DataError for a value of no known type."""
+    """All parts are optional, because the next record may lack them. DataError for an unknown type."""
     return _infer(value)
 
 

@@ -21,7 +21,7 @@ from penstock.connect.schemas import DECIMAL, Schema, SchemaField, Type, check
 from penstock.connect.settings import REPLACE_NULL, AnyCase, ConfigType, Field, Importance
 
 Read = TypeVar("Read")
-# What stands for a decimal as a number until the text of the record is made: the encoder knows no exact ones.
+# A placeholder for a decimal that is written as a number: the JSON encoder has no exact decimals.
 _MARK = secrets.token_hex(8)
 _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
@@ -277,11 +277,11 @@ class JsonConverter(Converter):
 
 
 class Rounded(Exception):
-    """A decimal was read as a float: the text must be read again."""
+    """A decimal was parsed as a float: the text must be parsed again."""
 
 
 def read_json(data: bytes, read: Callable[[Any], Read]) -> Read:
-    """What `read` makes of the JSON; with exact numbers, which take longer, where it needs them."""
+    """Applies `read` to the JSON. Parses exact decimals, which is slower, only if `read` needs them."""
     try:
         return read(json.loads(data))
     except Rounded:
@@ -304,7 +304,7 @@ _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 def _with_names(value: Any) -> Any:
-    """JSON has no number for what is not finite: its name, as Kafka's converter writes it."""
+    """The name of a number that is not finite, which JSON cannot express, as Kafka's converter writes it."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -315,7 +315,7 @@ def _with_names(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Values without a schema that JSON has no type for."""
+    """Encodes values without a schema whose type JSON lacks."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
     if hasattr(value, "isoformat"):

@@ -75,7 +75,7 @@ def to_json_schema(schema: Schema, index: int | None = None) -> dict[str, Any]:
 
 
 def from_json_schema(found: Any) -> Schema:
-    """DataError for what Connect has no type for."""
+    """Raises DataError if Connect has no such type."""
     branches = [each for each in found.get("oneOf") or found.get("anyOf") or () if each != {"type": "null"}]
     if branches:
         if len(branches) > 1:

@@ -1,4 +1,4 @@
-"""The numbers and bytes that stand for decimals, dates and times, as Connect's logical types have them."""
+"""The numbers and bytes that represent decimals, dates and times in Connect's logical types."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.connect.schemas import DATE, DECIMAL, TIME, TIMESTAMP, Schema
 _DAY = datetime.date(1970, 1, 1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
-# Python's own context rounds to 28 digits, also when a number is only scaled.
+# Python's default context rounds to 28 digits, even when a number is only scaled.
 _EXACT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
 def to_number(schema: Schema, value: Any) -> int | bytes | None:
-    """What stands for a value of a logical type; None if the schema has none."""
+    """Encodes a value of a logical type. None if the schema has no logical type."""
     match schema.name:
         case "org.apache.kafka.connect.data.Decimal":
             return decimal_bytes(value, int(schema.parameter("scale") or 0))
@@ -32,7 +32,7 @@ def to_number(schema: Schema, value: Any) -> int | bytes | None:
 
 
 def from_number(schema: Schema, value: Any) -> Any:
-    """The value of a logical type; None if the schema has none."""
+    """Decodes a value of a logical type. None if the schema has no logical type."""
     if schema.name not in (DECIMAL, DATE, TIME, TIMESTAMP):
         return None
     try:

@@ -138,7 +138,9 @@ class BooleanConverter(_NumberConverter):
 
 
 class SimpleHeaderConverter(Converter):
-    """Headers as text; read back as the number, boolean, list, map or string that the text looks like."""
+    """Writes headers as text, and reads the text as the number, boolean, list, map or string that it looks
+    like.
+    """
 
     def to_bytes(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         return None if value is None else text_of(value).encode()

@@ -1,4 +1,4 @@
-"""What a transform and a predicate are, and transforms of one part of a record: its key or its value."""
+"""The interfaces of transforms and predicates, and transforms of a record's key or value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = SourceRecord | SinkRecord
 
 
 class Transform:
-    """One of a connector's `transforms`; None drops the record."""
+    """One of a connector's `transforms`. Returning None drops the record."""
 
     fields: ClassVar[tuple[Field, ...]] = ()
 
@@ -23,7 +23,7 @@ class Transform:
         self.configure()
 
     def configure(self) -> None:
-        """Prepare what the settings mean; ValueError for what they cannot mean together."""
+        """Prepares the settings. Raises ValueError for settings that contradict each other."""
 
     def apply(self, record: Record) -> Record | None:
         raise NotImplementedError
@@ -46,7 +46,7 @@ class Predicate:
 
 
 class PartTransform(Transform):
-    """Of the key (`Name$Key`) or the value (`Name$Value`): `part` is set in the class of each."""
+    """Transforms the key (`Name$Key`) or the value (`Name$Value`); each class sets `part`."""
 
     part: ClassVar[str] = "value"
 
@@ -75,7 +75,7 @@ class PartTransform(Transform):
 
 
 def parts(transform: type[PartTransform]) -> dict[str, type[Transform]]:
-    """Both classes, as Java names them."""
+    """Returns both classes, with Java's names."""
     name = transform.__name__
     return {
         f"{name}$Key": type(f"{name}Key", (transform,), {"part": "key", "__module__": transform.__module__}),

@@ -1,4 +1,4 @@
-"""A connector's transforms in their order, each with its predicate; any Python callable is one, too."""
+"""A connector's transforms in order, each with its predicate. Any Python callable can be a transform."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def prefixed(config: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def steps(config: Mapping[str, str], transform_class: FindClass, predicate_class: FindClass) -> list[Step]:
-    """BadConfig names the setting that is wrong."""
+    """Raises BadConfig, which names the invalid setting."""
     predicates: dict[str, Callable[[Record], bool]] = {}
     for alias in _aliases(config, "predicates"):
         prefix = f"predicates.{alias}."

@@ -94,7 +94,7 @@ class InsertField(PartTransform):
 
 
 class ReplaceField(PartTransform):
-    """Leaves out fields, keeps only some, or renames them (`renames=old:new,...`)."""
+    """Excludes fields, includes only some, or renames them (`renames=old:new,...`)."""
 
     fields = (
         Field("exclude", ConfigType.LIST, (), "Fields to leave out."),
@@ -168,7 +168,7 @@ class MaskField(PartTransform):
 
 
 class ExtractField(PartTransform):
-    """The value of one field, in place of the struct."""
+    """Replaces a struct by the value of one of its fields."""
 
     fields = (
         Field("field", doc="The field to extract.", importance=Importance.MEDIUM),
@@ -195,7 +195,7 @@ class ExtractField(PartTransform):
 
 
 class HoistField(PartTransform):
-    """The whole value as one field of a struct."""
+    """Wraps the whole value in a struct with one field."""
 
     fields = (Field("field", doc="The field to put it into."),)
 
@@ -207,7 +207,7 @@ class HoistField(PartTransform):
 
 
 class Flatten(PartTransform):
-    """Nested structs as one, with the names joined by `delimiter`."""
+    """Flattens nested structs; names are joined by `delimiter`."""
 
     fields = (Field("delimiter", default=".", doc="The separator between the names."),)
 
@@ -250,7 +250,7 @@ class Flatten(PartTransform):
 
 
 class Cast(PartTransform):
-    """Fields, or the whole value, as another type: `spec=field:int32,...` or `spec=string`."""
+    """Casts fields, or the whole value, to another type: `spec=field:int32,...` or `spec=string`."""
 
     fields = (
         Field("spec", ConfigType.LIST, doc="Pairs field:type, or one type.", importance=Importance.HIGH),
@@ -320,7 +320,7 @@ class SetSchemaMetadata(PartTransform):
 
 
 class ValueToKey(Transform):
-    """A key made of fields of the value."""
+    """Replaces the key by fields of the value."""
 
     fields = (
         Field("fields", ConfigType.LIST, doc="The fields of the new key.", importance=Importance.HIGH),

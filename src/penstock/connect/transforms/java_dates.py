@@ -1,4 +1,4 @@
-"""Java's SimpleDateFormat patterns, as far as topics and records have them."""
+"""Java's SimpleDateFormat patterns, as far as topic names and timestamps use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STRPTIME = {
 
 
 def _parts(pattern: str) -> list[tuple[str, bool]]:
-    """The pieces of a pattern, and whether each stands for a part of the date."""
+    """Splits a pattern into pieces, each with a flag: part of the date, or literal text."""
     found = []
     for match in _TOKEN.finditer(pattern):
         text = match.group(0)

@@ -1,4 +1,4 @@
-"""Transforms of the record as a whole: headers, topic, time, and whether it continues."""
+"""Transforms of a whole record: headers, topic, timestamp, and dropping it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class DropHeaders(Transform):
 
 
 class RegexRouter(Transform):
-    """Another topic where the whole topic name matches `regex`; `$1` stands for a group."""
+    """Changes the topic if its whole name matches `regex`; `$1` is replaced by the first group."""
 
     fields = (
         Field("regex", doc="What the topic must match.", importance=_HIGH),
@@ -111,7 +111,7 @@ class RegexRouter(Transform):
 
 
 class TimestampRouter(Transform):
-    """A topic that has the record's time in its name."""
+    """Adds the record's timestamp to the topic's name."""
 
     fields = (
         Field("topic.format", default="${topic}-${timestamp}", doc="The new topic.", importance=_HIGH),
@@ -137,7 +137,7 @@ _UNITS = {"seconds": 10**9, "milliseconds": 10**6, "microseconds": 1000, "nanose
 
 
 class TimestampConverter(PartTransform):
-    """A time between text, Unix time, Date, Time and Timestamp; a field, or the whole value."""
+    """Converts a field or the whole value between text, Unix time, Date, Time and Timestamp."""
 
     fields = (
         Field("field", default="", doc="The field; empty for the whole value.", importance=_HIGH),
@@ -222,14 +222,14 @@ class TimestampConverter(PartTransform):
 
 
 class Filter(Transform):
-    """Drops every record; with a predicate, those for which it holds."""
+    """Drops every record, or with a predicate those that match it."""
 
     def apply(self, record: Record) -> Record | None:
         return None
 
 
 class ExtractNewRecordState(Transform):
-    """Debezium's envelope as the row after the change: the `after` of it, or a tombstone for a deletion."""
+    """Unwraps Debezium's envelope to the row after the change; a deletion becomes a tombstone."""
 
     fields = (
         Field(
@@ -266,7 +266,7 @@ class ExtractNewRecordState(Transform):
         if deleted and not self._mode.startswith("rewrite"):
             if self._mode == "drop":
                 return None
-            # `tombstone`: the source sends one after the deletion, which alone continues.
+            # `tombstone`: only the tombstone that the source sends after the deletion is kept.
             return (
                 record.changed(value=None, value_schema=None) if self._mode == "delete-to-tombstone" else None
             )

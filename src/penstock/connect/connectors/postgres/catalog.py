@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalogue says about tables and types. Read now, not as of a position in the WAL."""
+"""PostgreSQL's catalogue of tables and types. Read as of now, not as of a position in the WAL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHERE i.indrelid = %s AND i.indisprimary ORDER BY array_position(i.indkey::int2[
 
 @dataclass(frozen=True, slots=True)
 class TableLook:
-    """A table as it is now; without columns where it was dropped."""
+    """The current definition of a table; without columns if it was dropped."""
 
     columns: tuple[TableColumn, ...]
     key: tuple[str, ...]
@@ -51,14 +51,14 @@ class PublishedTable:
 
 
 class Catalog:
-    """Types are remembered: their oids are never used again for others while they are there."""
+    """Types are cached: an oid is not reused while its type exists."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._types: dict[int, PgType] = {}
 
     def types(self, oids: Iterable[int]) -> Mapping[int, PgType]:
-        """These types, with those of which they are made."""
+        """These types, and the types that they are composed of."""
         missing = {oid for oid in oids if oid not in self._types}
         while missing:
             for oid, name, kind, element, delimiter, base, modifier, labels in query(
@@ -73,7 +73,7 @@ class Catalog:
         return self._types
 
     def forget(self, oid: int) -> None:
-        """An enum may have got more labels."""
+        """Removes a type from the cache: an enum may have new labels."""
         self._types.pop(oid, None)
 
     def look(self, table: int) -> TableLook:
@@ -84,7 +84,7 @@ class Catalog:
         return TableLook(columns, tuple(name for (name,) in query(self._connection, _KEY, table)))
 
     def published_tables(self, settings: SourceSettings) -> list[PublishedTable]:
-        """What the publication names and the settings take, by name."""
+        """The tables that are in the publication and match the settings, by name."""
         has_lists = self._connection.server_version >= 150000
         rows = query(
             self._connection,

@@ -1,7 +1,8 @@
-"""The stream of changes as a machine without I/O: a pgoutput message in, records out.
+"""The stream of changes as a state machine without I/O: takes pgoutput messages, returns records.
 
-It knows what was sent before (`position`), so that after a reconnect or a restart it skips the events
-of a transaction that it has already sent, and which LSN the server may forget once all records are durable.
+It knows the position of the last event that was sent, so that after a reconnect or a restart it skips the
+events of a transaction that it has already sent. It also knows the LSN up to which all records are durable,
+so that the server may discard its WAL.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _KINDS = {
 
 
 class Changes:
-    """`schema_of` makes a table's schema from its relation, None where the table is not captured.
+    """`schema_of` makes a table's schema from its relation, None if the table is not captured.
 
-    `committed` is before `start` where records of the snapshot are still on their way to Kafka.
+    `committed` is before `start` while records of the snapshot are not yet durable in Kafka.
     """
 
     def __init__(
@@ -67,13 +68,15 @@ class Changes:
         self._last_offset: dict[str, Any] | None = None
 
     def reconnected(self) -> None:
-        """The server sends the last transaction again, if it was not whole, and all relations."""
+        """The server sends the last transaction again if it was incomplete, and describes all relations
+        again.
+        """
         self._transaction = None
         self._tables.clear()
         self._last_offset = None
 
     def returned(self) -> None:
-        """The records so far went to the worker: their offsets are no longer ours to change."""
+        """The records so far were returned to the worker: their offsets must not change any more."""
         self._last_offset = None
 
     @property
@@ -89,13 +92,13 @@ class Changes:
 
     @property
     def confirmed_lsn(self) -> int:
-        """What the server may forget: all of it is durable."""
+        """The LSN up to which all records are durable, so that the server may discard its WAL."""
         if self._committed >= self._last_record:
             return max(self._confirmed, self.completed_lsn)
         return self._confirmed
 
     def idle(self, wal_end: int) -> None:
-        """The server has sent all up to `wal_end`, and nothing of it was for us."""
+        """The server has sent everything up to `wal_end`; none of it was captured."""
         if self._transaction is None and wal_end > self.completed_lsn:
             self.completed_lsn = wal_end
             self.position = max(self.position, Position(wal_end))
@@ -140,7 +143,7 @@ class Changes:
         self.completed_lsn = commit.end_lsn
         self.position = Position(commit.end_lsn)
         if self._last_offset is not None:
-            # The last record of a transaction says that it is whole.
+            # The last record of a transaction marks it as complete.
             self._last_offset.pop("tx_lsn")
             self._last_offset.pop("tx_events")
             self._last_offset["lsn_commit"] = self._last_offset["lsn_proc"] = commit.end_lsn
@@ -204,7 +207,7 @@ class Changes:
             raise ConnectError(f"The server sent a change of relation {oid} before its columns.") from None
 
     def _message_outside(self, message: LogicalMessage, now: int) -> list[SourceRecord]:
-        """Sent at once, between transactions: like a transaction of its own, with one event."""
+        """A message outside of transactions is handled as a transaction with one event."""
         position = Position(message.lsn, 1)
         if position <= self.position:
             return []
@@ -228,7 +231,7 @@ class Changes:
         }
 
     def heartbeat(self, now: int) -> SourceRecord | None:
-        """None inside of a transaction."""
+        """None inside a transaction."""
         if self._transaction is not None:
             return None
         offset = {

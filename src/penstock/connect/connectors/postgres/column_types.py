@@ -1,8 +1,8 @@
-"""Which Connect schema a column has, and how its text becomes a value of it: Debezium's mapping.
+"""The Connect schema of a column, and the conversion of its text to a value: Debezium's mapping.
 
-Debezium's documentation of its PostgreSQL connector, "Data type mappings", with its default modes and with
+See "Data type mappings" in the documentation of Debezium's PostgreSQL connector: its default modes, and
 `decimal.handling.mode`, `time.precision.mode`, `interval.handling.mode`, `binary.handling.mode` and
-`hstore.handling.mode`. A type that is not in that table is text.
+`hstore.handling.mode`. A type that is not listed there is converted to text.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _money(modifier: int, modes: Modes) -> ColumnType:
 
 
 def _bits(modifier: int, modes: Modes) -> ColumnType:
-    """bit(n): its modifier is n; bit alone is bit(1)."""
+    """bit(n): its modifier is n; bit without a length is bit(1)."""
     if modifier in (-1, 1):
         return ColumnType(BOOLEAN_SCHEMA, lambda text: text == "1", False)
     return _bit_string(modifier)

@@ -1,4 +1,4 @@
-"""The text forms of PostgreSQL's values that have parts: arrays, hstore, points, bits, bytes. Pure."""
+"""Parses the text forms of arrays, hstore, points, bits and bytes. Pure."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def bytea(text: str) -> bytes:
 
 
 def bits(text: str) -> bytes:
-    """Little-endian, without the zeros above the highest bit, as Debezium's Bits."""
+    """Little-endian, without leading zeros, as Debezium's Bits."""
     if not _BITS.fullmatch(text):
         raise DataError(f"{_short(text)} is not a bit string")
     number = int(text or "0", 2)
@@ -122,6 +122,6 @@ def unscaled(number: Decimal) -> tuple[int, bytes]:
     """Scale and two's complement of the unscaled number, big-endian, as java.math.BigInteger writes it."""
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
-    # Exact, where arithmetic would round to the precision of the decimal context.
+    # Exact: arithmetic would round to the precision of the decimal context.
     whole = int(Decimal((sign, digits, 0)))
     return -exponent, whole.to_bytes((whole + (whole < 0)).bit_length() // 8 + 1, "big", signed=True)

@@ -1,6 +1,6 @@
-"""Where in the source a record comes from: Debezium's offset, and the order of positions.
+"""The source offset of a record, in Debezium's format, and the order of positions.
 
-A position is (LSN, events). After a whole transaction it is (end of its commit, 0); inside one it is (its
+A position is (LSN, events). After a complete transaction it is (end of its commit, 0); inside one it is (its
 commit LSN, events so far). The end of one commit is never past the beginning of the next, so positions are in
 the order of the stream, and a restart knows which events of a transaction it has already sent. Inside a
 snapshot it is (consistent point, -1).
@@ -24,11 +24,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """What was read of an offset that the worker kept."""
+    """The parsed form of a stored offset."""
 
     position: Position
     start_lsn: int
-    """Where replication begins: the end of the last whole transaction."""
+    """Where replication starts: the end of the last complete transaction."""
     snapshot: SnapshotProgress | None
     """A snapshot that has not ended."""
 

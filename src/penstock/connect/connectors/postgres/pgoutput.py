@@ -1,9 +1,9 @@
-"""Decoding of pgoutput, PostgreSQL's own logical replication plugin: bytes in, dataclasses out.
+"""Decodes pgoutput, PostgreSQL's built-in logical replication plugin, to dataclasses.
 
 Protocol versions 1 and 2 (PostgreSQL's documentation, "Logical Replication Message Formats"). Version 2 adds
 transactions that are sent while they run; the messages inside such a stream begin with the transaction's id,
-so `PgOutputDecoder` knows whether it is inside one. That is its only state: which columns a relation has is
-kept by the caller. Bytes that are no such message raise `PgOutputError`, and nothing else.
+so `PgOutputDecoder` knows whether it is inside one. That is its only state: the caller keeps the columns of
+relations. Invalid bytes raise `PgOutputError` and no other exception.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What `pg_logical_emit_message` wrote."""
+    """A message of `pg_logical_emit_message`."""
 
     transactional: bool
     lsn: int
@@ -177,13 +177,13 @@ _IN_STREAM = frozenset(b"RYIUDTM")
 
 
 class PgOutputDecoder:
-    """One for each replication connection, from its start."""
+    """Create one for each replication connection."""
 
     def __init__(self) -> None:
         self._in_stream = False
 
     def decode(self, data: bytes) -> Message:
-        """The message that `data` is, all of it."""
+        """Decodes `data`, which must be one whole message."""
         if not data:
             raise PgOutputError("An empty message in the replication stream.")
         kind = data[0]
@@ -284,7 +284,7 @@ def _sized(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _row(data: bytes, at: int) -> tuple[Row, int]:
-    """TupleData. The hot path of the decoder: no calls for each column but those into C."""
+    """TupleData. The hot path of the decoder: per column it only calls functions in C."""
     (count,) = _U16.unpack_from(data, at)
     at += 2
     size_at = _U32.unpack_from
@@ -358,7 +358,7 @@ def _relation(data: bytes, at: int, xid: int | None) -> tuple[Relation, int]:
         type_oid, modifier = _COLUMN.unpack_from(data, at)
         at += _COLUMN.size
         columns.append(Column(column, type_oid, modifier, bool(flags & 1)))
-    # An empty name stands for pg_catalog.
+    # An empty name means pg_catalog.
     return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns), xid), at
 
 

@@ -1,7 +1,7 @@
-"""Connections to the server, and what must be there before changes can be read: publication and slot.
+"""Connections to the server, its publication and its replication slot.
 
-A failure that may pass (the server is away, restarts, or has the slot in use) is a RetriableError; any other
-is a ConnectError with the server's own message.
+A temporary failure (the server is unavailable or restarts, or the slot is in use) is a RetriableError; any
+other is a ConnectError with the server's own message.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lsn_text(number: int) -> str:
 
 @contextmanager
 def translated_errors(what: str) -> Iterator[None]:
-    """psycopg2's errors as Connect's: what may pass, and what does not."""
+    """Translates psycopg2's errors to Connect's: retriable and permanent ones."""
     try:
         yield
     except psycopg2.Error as error:
@@ -54,7 +54,7 @@ def translated_errors(what: str) -> Iterator[None]:
 
 
 def translated(what: str, error: psycopg2.Error) -> ConnectError:
-    # A connection that breaks while results are read has no class of its own.
+    # A connection that breaks while results are read raises the base class.
     lost = type(error) is psycopg2.DatabaseError and error.pgcode is None
     passing = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError, *_PASSING))
     return (RetriableError if lost or passing else ConnectError)(f"{what}: {_reason(error)}")
@@ -146,7 +146,7 @@ def find_slot(connection: Connection, settings: SourceSettings) -> Slot | None:
 def create_slot(
     replication: psycopg2.extras.LogicalReplicationConnection, settings: SourceSettings
 ) -> tuple[int, str]:
-    """Its consistent point, and the name of the snapshot, which lives while this connection idles."""
+    """Its consistent point, and the name of the snapshot, which is valid while this connection is idle."""
     _log.info("Creating replication slot %s; waiting for running transactions to end.", settings.slot)
     with (
         translated_errors(f"Cannot create replication slot {settings.slot!r}"),
@@ -163,7 +163,7 @@ def drop_slot(connection: Connection, settings: SourceSettings) -> None:
 
 
 def check_server(connection: Connection) -> dict[str, list[str]]:
-    """What keeps this server from being captured, by the name of the field."""
+    """Why changes of this server cannot be captured, by field."""
     [(level,)] = query(connection, "SHOW wal_level")
     if level != "logical":
         return {
@@ -189,7 +189,7 @@ def check_server(connection: Connection) -> dict[str, list[str]]:
 
 
 def ensure_publication(connection: Connection, settings: SourceSettings) -> None:
-    """Create it as `publication.autocreate.mode` says; with `filtered` also set its tables."""
+    """Creates it according to `publication.autocreate.mode`; with `filtered`, also sets its tables."""
     mode = settings.values["publication.autocreate.mode"]
     name = sql.Identifier(settings.publication)
     exists = bool(query(connection, "SELECT 1 FROM pg_publication WHERE pubname = %s", settings.publication))

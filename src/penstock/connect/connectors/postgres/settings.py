@@ -1,4 +1,4 @@
-"""The connector's settings, with Debezium's names, defaults and meaning, and the filters among them."""
+"""The connector's settings and filters, with Debezium's names, defaults and meaning."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ FIELDS: tuple[Field, ...] = (
 
 
 def problems(values: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What single fields do not show, by field."""
+    """Problems that the fields alone do not show, by field."""
     found = common_problems(values, "schema")
     if not _SLOT_NAME.fullmatch(values["slot.name"]):
         reason = "Value must be 1 to 63 lower-case letters, digits and underscores"

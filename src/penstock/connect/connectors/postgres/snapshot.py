@@ -1,8 +1,10 @@
-"""The rows that tables have before changes are streamed: one consistent view, in chunks by primary key.
+"""Reads the existing rows of tables before changes are streamed: one consistent view, in chunks by primary
+key.
 
-A snapshot that begins with a new slot sees exactly what was committed at the slot's consistent point, through
-the snapshot that the slot exports. One that goes on after a restart or a lost connection reads the remaining
-rows as they are then; what changed meanwhile comes again from the slot: the last record of each key is right.
+A snapshot with a new slot reads exactly what was committed at the slot's consistent point, through the
+snapshot that the slot exports. A snapshot that continues after a restart or a lost connection reads the
+current state of the remaining rows; changes in between come again from the slot, so the last record of each
+key is right.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Snapshot(SnapshotChunks[Moment]):
             query(self._connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if exported is not None:
                 query(self._connection, "SET TRANSACTION SNAPSHOT %s", exported)
-            # The first query takes the snapshot, also where none is given.
+            # The first query takes the snapshot if none is given.
             self._catalog = Catalog(self._connection)
             tables = sorted(self._catalog.published_tables(settings), key=_name)
             if progress is not None:
@@ -109,7 +111,7 @@ class Snapshot(SnapshotChunks[Moment]):
             after = tuple(rows[-1][names.index(name)] for name in key)
 
     def _by_cursor(self, published: PublishedTable, names: list[str]) -> Iterator[tuple[list[Row], bool]]:
-        """Without a key there is no order to continue by: an interrupted table is read from its beginning."""
+        """There is no order to continue by without a key: an interrupted table is read again."""
         conditions = [_row_filter(published)] if published.row_filter else []
         select = _select(published, names, conditions)
         query(self._connection, sql.SQL("DECLARE penstock NO SCROLL CURSOR FOR ") + select)
@@ -133,7 +135,7 @@ def _row_filter(published: PublishedTable) -> sql.Composable:
 def _select(published: PublishedTable, names: list[str], conditions: list[sql.Composable]) -> sql.Composable:
     statement = sql.SQL("SELECT {} FROM {} {}").format(
         sql.SQL(", ").join(map(sql.Identifier, names)),
-        # A table that others inherit from has only its own rows; a partitioned one has none.
+        # ONLY: a parent table's own rows. A partitioned table has none.
         sql.SQL("" if published.partitioned else "ONLY"),
         sql.Identifier(published.schema, published.name),
     )

@@ -40,7 +40,7 @@ _POLL_SECONDS = 0.5
 
 
 class PostgresSourceTask(SourceTask):
-    """Connects in `poll`, so that a server that is away is a reason to try again and not to fail."""
+    """Connects in `poll`, so that an unavailable server is retried instead of failing the task."""
 
     def start(self, config: Mapping[str, str], offsets_reader: OffsetsReader) -> None:
         self._settings = SourceSettings.of(config)
@@ -116,7 +116,7 @@ class PostgresSourceTask(SourceTask):
     # --- snapshot ---
 
     def _poll_snapshot(self) -> list[SourceRecord] | None:
-        """Records of a chunk; None when changes are next."""
+        """The records of a chunk; None when the changes are next."""
         if self._snapshot is None:
             self._snapshot = self._begin()
             if self._snapshot is not None:
@@ -133,7 +133,7 @@ class PostgresSourceTask(SourceTask):
         return None
 
     def _begin(self) -> Snapshot | None:
-        """Publication and slot, and the snapshot, where one is to be taken or went on."""
+        """Sets up publication and slot, and starts or continues the snapshot if one is due."""
         connection = self._queries()
         server.ensure_publication(connection, self._settings)
         slot = server.find_slot(connection, self._settings)
@@ -193,7 +193,7 @@ class PostgresSourceTask(SourceTask):
             self._confirm()
             self._heartbeat(changes, records)
         except RetriableError:
-            # What was read is sent; the next poll finds no connection, and makes one.
+            # What was read is sent; the next poll connects again.
             if not records:
                 raise
             self._disconnect()
@@ -221,7 +221,7 @@ class PostgresSourceTask(SourceTask):
             try:
                 self._stream.confirm(self._changes.confirmed_lsn)
             except RetriableError as error:
-                # Reported again after the next connection.
+                # It is reported again after the next connect.
                 _log.info("%s", error)
                 self._disconnect()
 

@@ -53,11 +53,11 @@ class ReplicationStream:
 
     @property
     def wal_end(self) -> int:
-        """Up to where the server has decoded."""
+        """The LSN up to which the server has decoded."""
         return int(self._cursor.wal_end)
 
     def wait(self, seconds: float) -> None:
-        """Until the server sends something."""
+        """Waits until the server sends something."""
         select.select([self._connection], [], [], seconds)
 
     def confirm(self, lsn: int) -> None:

@@ -1,4 +1,4 @@
-"""One version of a PostgreSQL table: made for each Relation message, so after each change of the table."""
+"""One version of a PostgreSQL table, created for each Relation message: after each change of the table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOURCE_SCHEMA = struct_schema(
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a table; its place in rows is its index."""
+    """A column of a table. Its index is its position in rows."""
 
     name: str
     type_oid: int

@@ -1,7 +1,7 @@
-"""Dates and times in PostgreSQL's text form, as numbers: pure.
+"""Converts dates and times in PostgreSQL's text form to numbers. Pure.
 
 The session has `DateStyle ISO`, `TimeZone UTC` and `IntervalStyle postgres`. PostgreSQL knows years far
-before and after those of Python's `datetime`, the hour 24, and infinity; `datetime` is only the fast way.
+before and after those of Python's `datetime`, the hour 24, and infinity; `datetime` is only the fast path.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from penstock.connect.api import DataError
 
 MICROS_PER_DAY = 86_400_000_000
-# What PostgreSQL's JDBC driver, and so Debezium, makes of infinity.
+# Infinity, as PostgreSQL's JDBC driver and Debezium represent it.
 POSITIVE_INFINITY_MICROS = 9_223_372_036_825_200_000
 NEGATIVE_INFINITY_MICROS = -9_223_372_036_832_400_000
 
@@ -95,9 +95,9 @@ def _day_and_clock(text: str) -> tuple[str, str]:
 
 
 def timestamp_iso(text: str, digits: int) -> str:
-    """A timestamp in UTC as Java's ISO_OFFSET_DATE_TIME writes it, with so many digits of the second."""
+    """A timestamp in UTC as Java's ISO_OFFSET_DATE_TIME writes it, with this number of fractional digits."""
     if len(text) == 29 and digits == 6 and text[4] == "-" and text[26:] == "+00":
-        return f"{text[:10]}T{text[11:26]}Z"  # what most of them are
+        return f"{text[:10]}T{text[11:26]}Z"  # the common case
     if text in ("infinity", "-infinity"):
         return text
     day, clock = _day_and_clock(text)
@@ -144,7 +144,7 @@ def interval_micros(text: str) -> int:
 
 
 def interval_iso(text: str) -> str:
-    """`P1Y2M3DT4H5M6.78S`: every part is there, as Debezium writes it."""
+    """`P1Y2M3DT4H5M6.78S` with all parts, as Debezium writes it."""
     years, months, days, micros = _interval(text)
     sign = "-" if micros < 0 else ""
     seconds, fraction = divmod(abs(micros), 1_000_000)

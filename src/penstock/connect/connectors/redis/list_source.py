@@ -1,7 +1,7 @@
-"""Elements of a Redis list to a topic: a queue, read without losing what is under way.
+"""Reads elements of a Redis list, used as a queue, into a topic without losing any.
 
-Elements move to a second list (LMOVE), and leave it when their records are durable in Kafka. What an earlier
-run left there comes first.
+Elements move to a second list (LMOVE), and are removed from it when their records are durable in Kafka.
+Elements that an earlier run left there are read first.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RedisListSourceTask(SourceTask):
             with self._server.errors():
                 elements = self._take()
         except ConnectError:
-            self._left_over = True  # an answer may be lost
+            self._left_over = True  # the response may have been lost
             raise
         return [SourceRecord(self._topic, each, value_schema=BYTES_SCHEMA) for each in elements]
 
@@ -96,7 +96,7 @@ class RedisListSourceTask(SourceTask):
 
 
 class RedisListSource(SourceConnector):
-    """Elements of a list that is used as a queue. One task: the list of what is under way has one owner."""
+    """Elements of a list that is used as a queue. One task, because the second list has one owner."""
 
     task_class = RedisListSourceTask
     fields = _FIELDS

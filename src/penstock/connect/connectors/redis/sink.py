@@ -1,8 +1,8 @@
-"""Records of topics to keys of Redis, with their offsets in the same atomic step: exactly once.
+"""Writes records of topics to keys of Redis, with their offsets in the same atomic step: exactly once.
 
 Settings have the names of Redis's own Kafka connector. A batch is one script: Redis runs it as a whole, and
-replicates and persists its writes as one transaction. The script leaves out records that are below the stored
-offset of their partition, and stops at one that Redis refuses, with the offset before it stored.
+replicates and persists its writes as one transaction. The script skips records below the stored offset of
+their partition, and stops at a record that Redis rejects; the offset before it is then stored.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ Words = list[bytes]
 
 
 class Commands:
-    """The command of each record; DataError for a record that has none."""
+    """Returns the command of each record. DataError for a record without one."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._command: str = settings["redis.command"]
@@ -175,7 +175,7 @@ class RedisSinkTask(SinkTask):
             try:
                 commands.append((record, self._commands.of(record)))
             except DataError as error:
-                # In the order of the records: what comes before it is stored before it is passed over.
+                # In the order of the records: those before it are stored before it is skipped.
                 self._write(commands)
                 commands = []
                 self.report(record, error)
@@ -209,7 +209,7 @@ class RedisSinkTask(SinkTask):
             commands = commands[answer[0] :]
 
     def _went_back(self, place: TopicPartition, stored: int) -> None:
-        """Redis was restored from an older state: what came after that is written again."""
+        """Redis was restored from an older state: the records after that state are written again."""
         known = self._next.pop(place)
         if stored == _NONE_YET:
             raise ConnectError(
@@ -229,7 +229,7 @@ def _place(record: SinkRecord) -> TopicPartition:
 
 
 class _OffsetKeys:
-    """Where the offset of each partition is; false if none are kept."""
+    """The names of the keys with the offsets; false if offsets are not stored."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         name = str(settings.get("name") or "sink")

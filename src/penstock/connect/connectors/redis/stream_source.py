@@ -1,8 +1,8 @@
-"""Entries of Redis streams to topics, as a consumer of a consumer group.
+"""Reads entries of Redis streams into topics, as a consumer of a consumer group.
 
 An entry is acknowledged (XACK) when its record is durable in Kafka. Entries that were delivered to this
-consumer and not acknowledged are read again after a start and after an error; those of consumers that are
-gone are claimed. Settings have the names of Redis's own Kafka connector.
+consumer and not acknowledged are read again after a start and after an error; those of consumers that no
+longer exist are claimed. Settings have the names of Redis's own Kafka connector.
 """
 
 from __future__ import annotations
@@ -88,9 +88,10 @@ class RedisStreamSourceTask(SourceTask):
         self._forget()
 
     def _forget(self) -> None:
-        """What was read is read again: an answer may be lost."""
+        """The next poll reads unacknowledged entries again, because a response may have been lost."""
         self._ready = False
-        # Of each stream, after which entry the unacknowledged ones continue; without one, new ones are read.
+        # Of each stream, the entry after which unacknowledged ones are read; without one, new entries are
+        # read.
         self._pending = dict.fromkeys(self._streams, _FIRST)
         self._next_claim = 0.0
 
@@ -133,7 +134,7 @@ class RedisStreamSourceTask(SourceTask):
         self._pending = {stream: last[stream] for stream in self._pending if stream in last}
 
     def _claim(self) -> list[tuple[bytes, list[Entry]]]:
-        """Entries of consumers that have not acknowledged them for long: their task is gone."""
+        """Claims entries that a consumer has not acknowledged for a long time: its task no longer runs."""
         now = time.monotonic()
         if now < self._next_claim:
             return []
@@ -161,7 +162,7 @@ class RedisStreamSourceTask(SourceTask):
         return records
 
     def _record(self, topic: str, stream: str, entry: str, body: Mapping[bytes, bytes]) -> SourceRecord:
-        # What is not UTF-8 stays bytes, which the converter refuses: errors.tolerance decides.
+        # Text that is not UTF-8 stays bytes, which the converter rejects: errors.tolerance applies.
         value = {
             "id": entry,
             "stream": stream,

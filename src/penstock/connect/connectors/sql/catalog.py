@@ -1,4 +1,4 @@
-"""What a database says of its tables: columns, types and primary keys."""
+"""A database's catalogue: the columns, types and primary keys of its tables."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def table_names(database: Database, connection: Connection, schema: str | None =
 
 
 def typed_by_values(connection: Connection, table: Table, source: str) -> Table:
-    """SQLite: an expression of a query has no type; its values have."""
+    """SQLite: an expression of a query has no type, only its values do."""
     kinds: dict[str, Any] = {
         "integer": sqlalchemy.BigInteger(),
         "real": sqlalchemy.Double(),
@@ -80,7 +80,7 @@ def typed_by_values(connection: Connection, table: Table, source: str) -> Table:
     return replace(table, columns=tuple(columns))
 
 
-# SQLAlchemy's reflection of DuckDB asks for PostgreSQL's catalog, of which DuckDB has a part.
+# SQLAlchemy's reflection of DuckDB queries PostgreSQL's catalog, which DuckDB has only in part.
 
 _DUCKDB_TYPES: dict[str, Any] = {
     "TINYINT": sqlalchemy.SmallInteger,

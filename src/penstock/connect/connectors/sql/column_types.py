@@ -1,4 +1,4 @@
-"""Between the types of columns and Connect's schemas, and between their values."""
+"""Converts between column types and Connect's schemas, and between their values."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ddl_of(schema: Schema, dialect: str, *, key: bool = False) -> str:
 
 
 def bound(value: Any, dialect: str, column: Column) -> Any:
-    """A value of a record as the driver takes it for this column."""
+    """Converts a record's value to what the driver accepts for this column."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, (dict, list, tuple)):
@@ -104,7 +104,7 @@ Read = Callable[[Any], Any]
 
 
 def schema_of(column: Column, dialect: str, mapping: str) -> Schema:
-    """`mapping` is `numeric.mapping`: what NUMERIC and DECIMAL columns are."""
+    """`mapping` is `numeric.mapping`: the schema of NUMERIC and DECIMAL columns."""
     schema = _schema_of(column.type, mapping)
     if dialect == "sqlite" and schema.type in (Type.INT16, Type.INT32) and schema.name is None:
         schema = INT64_SCHEMA  # whatever size is declared, it takes eight bytes
@@ -150,13 +150,13 @@ def _numeric(precision: int | None, scale: int | None, mapping: str) -> Schema:
                     return schema
         return FLOAT64_SCHEMA if scale else decimal_schema(0)
     if scale is None or precision is None:
-        # Such a column holds numbers of any scale, a Decimal schema has one: text keeps all digits.
+        # Such a column holds numbers of any scale, a Decimal schema has a fixed one: text keeps all digits.
         return FLOAT64_SCHEMA if mapping == "best_fit" else STRING_SCHEMA
     return decimal_schema(scale)
 
 
 def reader_of(column: Column, schema: Schema, zone: ZoneInfo) -> Read | None:
-    """What makes a value of the schema from the driver's; None where it is one already."""
+    """Returns the conversion from the driver's value to the schema's. None if no conversion is needed."""
     scale = int(schema.parameter("scale") or 0)
     if schema.name == DECIMAL:
         unit = decimal.Decimal(1).scaleb(-scale)
@@ -197,7 +197,7 @@ def timestamp_of(value: Any, zone: ZoneInfo) -> datetime.datetime:
 
 
 def resolution_of(kind: TypeEngine[Any], dialect: str) -> datetime.timedelta:
-    """Of a column of times: rows that come within this time may have the same value."""
+    """The resolution of a timestamp column: rows within this time may have the same value."""
     if isinstance(kind, sqlalchemy.Date):
         return datetime.timedelta(days=1)
     digits: int | None = getattr(kind, "precision", None)

@@ -1,7 +1,7 @@
-"""A database: its address, connections, errors that pass, and the clock.
+"""A database: its address, connections, temporary errors, and clock.
 
-Addresses are SQLAlchemy's (`postgresql://user@host/db`, `sqlite:////path`) or JDBC's (`jdbc:postgresql://host/db`).
-Sessions run in UTC.
+Addresses are SQLAlchemy's (`postgresql://user@host/db`, `sqlite:////path`) or JDBC's
+(`jdbc:postgresql://host/db`). Sessions run in UTC.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CONNECTION = (
 
 
 def url_of(config: Mapping[str, str]) -> URL:
-    """SQLAlchemy's URL; ConnectError for one of no database that is known here."""
+    """SQLAlchemy's URL. ConnectError for an unknown kind of database."""
     text = config["connection.url"]
     given = text.removeprefix("jdbc:")
     kind, _, rest = given.partition(":")
@@ -65,7 +65,7 @@ def url_of(config: Mapping[str, str]) -> URL:
     url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
     query = dict(url.query)
     if text.startswith("jdbc:") and url.host:
-        # JDBC has the login among the parameters.
+        # JDBC has user and password among the parameters.
         user, password = query.pop("user", None), query.pop("password", None)
         url = url.set(query=query)
         if user is not None:
@@ -82,7 +82,7 @@ def url_of(config: Mapping[str, str]) -> URL:
 class Database:
     """`transaction` is for writing, `reading` for queries.
 
-    An error that may pass is a RetriableError, one of the login a ConnectError; others are SQLAlchemy's.
+    A temporary error is a RetriableError, a failed login a ConnectError; other errors are SQLAlchemy's.
     """
 
     def __init__(self, config: Mapping[str, str]) -> None:
@@ -102,7 +102,7 @@ class Database:
                 "charset": "utf8mb4",
             }
         elif self.dialect == "duckdb":
-            # Its file is locked by the process that has it open: others may look between two batches.
+            # The process that has the file open locks it: others can read it between two batches.
             options["poolclass"] = NullPool
         self.engine = sqlalchemy.create_engine(url, **options)
         if self.dialect == "sqlite":
@@ -116,10 +116,12 @@ class Database:
         return f"{self._quote(schema)}.{name}" if schema else name
 
     def execute(self, connection: Connection, text: str, values: tuple[Any, ...] = ()) -> Any:
-        """A statement with placeholders; `%` is `%%` where the driver reads those, as `quoted` gives it."""
+        """A statement with placeholders. `%` is `%%` if the driver interprets it, as in the result of
+        `quoted`.
+        """
         if values or self.mark != "%s":
             return connection.exec_driver_sql(text, values)
-        # Drivers differ in whether they read a text without values.
+        # Drivers differ in whether they interpret `%` in a statement without values.
         return connection.execution_options(no_parameters=True).exec_driver_sql(text.replace("%%", "%"))
 
     @contextmanager
@@ -135,7 +137,7 @@ class Database:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """DuckDB's file stays open meanwhile: opening it costs more than a small transaction."""
+        """DuckDB's file stays open in between: opening it costs more than a small transaction."""
         if self.dialect != "duckdb":
             yield
             return
@@ -156,7 +158,7 @@ class Database:
                 raise
             if fault is Fault.LOGIN:
                 raise ConnectError(f"{self.address}: {short(error)}") from error
-            # The server may be another one by then, or write again only in new sessions.
+            # By then it may be another server, or accept writes only in new sessions.
             self.engine.dispose()
             raise RetriableError(f"{self.address}: {short(error)}") from error
 
@@ -193,7 +195,7 @@ def _immediate(engine: sqlalchemy.Engine) -> None:
 
 
 def short(error: exc.DBAPIError) -> str:
-    """The database's own sentence, without the statement and its values."""
+    """The database's own message, without the statement and its values."""
     original: Any = error.orig
     args: Any = getattr(original, "args", ())
     if len(args) == 2 and isinstance(args[0], int):
@@ -202,7 +204,7 @@ def short(error: exc.DBAPIError) -> str:
 
 
 def problem_with(config: Mapping[str, str]) -> dict[str, list[str]]:
-    """What keeps this configuration from connecting, by field."""
+    """Connection problems of this configuration, by field."""
 
     def refused(reason: str) -> dict[str, list[str]]:
         shown = config["connection.url"]

@@ -1,7 +1,7 @@
-"""Whose fault an error of a database is: the server's, the login's, or that of the statement and its values.
+"""Classifies a database's errors: of the server, of the login, or of the statement and its values.
 
-An error of the server passes, and the same statement may succeed later. One of the login does not, and would
-meet every record. The rest belongs to the record that is written.
+A server error is temporary: the same statement may succeed later. A login error is permanent, and would
+affect every record. Any other error belongs to the record that is written.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from sqlalchemy import exc
 
 class Fault(enum.Enum):
     SERVER = enum.auto()
-    """It is away, full, read-only, out of connections; a lock, a deadlock."""
+    """The server is unavailable, full, read-only or out of connections; a lock, a deadlock."""
     LOGIN = enum.auto()
-    """It may not do this."""
+    """The user may not do this."""
     RECORD = enum.auto()
 
 

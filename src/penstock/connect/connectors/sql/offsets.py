@@ -1,7 +1,7 @@
-"""The table of offsets that a sink keeps beside its data, in the same transaction.
+"""The table of offsets that a sink updates in the same transaction as its data.
 
-A row says up to where the records of one partition are in the database. It is locked first, so that of two
-tasks that hold the same partition (one has lost it, and does not know yet) each sees what the other wrote.
+A row has the offset up to which the records of one partition are in the database. It is locked first: if two
+tasks have the same partition (one of them has lost it and does not know yet), each sees what the other wrote.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class OffsetTable:
                     "PRIMARY KEY (connector, topic, part))",
                 )
         except exc.DBAPIError:
-            # Another task was quicker.
+            # Another task has inserted it.
             with self._database.transaction() as connection:
                 if find_table(self._database, connection, self._name) is None:
                     raise
 
     def open(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The next offset of each partition that has one; the others get a row that says so."""
+        """The next offset of each partition that has one; inserts a row without an offset for the others."""
         found = {}
         for place in places:
             try:
@@ -61,7 +61,7 @@ class OffsetTable:
         return found
 
     def lock(self, connection: Connection, place: TopicPartition) -> int:
-        """What is stored; nobody else changes it until the transaction ends."""
+        """The stored offset; its row is locked until the transaction ends."""
         found = self._read(connection, place, lock=self._database.dialect in ("postgresql", "mysql"))
         if found is None:
             self._insert(connection, place, NONE_YET)

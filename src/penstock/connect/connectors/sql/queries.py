@@ -1,4 +1,4 @@
-"""What a source asks a table or a query: only rows after an offset, in an order that makes offsets true.
+"""The statements of a source: they select only rows after an offset, in the order of offsets.
 
 `timestamp+incrementing`, `incrementing` and `timestamp` go by columns; `bulk` reads everything each time.
 """
@@ -55,7 +55,7 @@ class Question:
 
 
 class TableQuery:
-    """Builds the questions for one table, or for the text of a query."""
+    """Builds the statements for one table, or for the text of a query."""
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class TableQuery:
         if not names:
             return None
         if self._database.dialect == "sqlite":
-            # Texts of several forms: made comparable, to the millisecond.
+            # Timestamps as text have several forms: make them comparable, to the millisecond.
             names = [f"strftime('%Y-%m-%d %H:%M:%f', {name})" for name in names]
         return names[0] if len(names) == 1 else f"COALESCE({', '.join(names)})"
 
     def question(self, after: Position, until: datetime.datetime, most: int | None) -> Question:
-        """Rows after a position, with timestamps before `until`, rounded down to what the column knows."""
+        """Rows after a position, with timestamps before `until`, rounded down to the column's resolution."""
         mark = self._database.mark
         conditions, values = [], []
         order = [each for each in (self._timestamp, self._incrementing) if each]
@@ -121,9 +121,9 @@ class TableQuery:
         return Question(text, tuple(values))
 
     def _begun(self, until: datetime.datetime) -> datetime.datetime:
-        """The beginning of the second (or what the column knows) that has not ended: it may get more rows."""
+        """The start of the current second (or unit of the column's resolution), which may get more rows."""
         local = until.astimezone(self._zone)
-        # In the same time zone, so by the clock on the wall, which may be put forward or back.
+        # Local time of the same time zone, which may be put forward or back.
         passed = local - local.replace(hour=0, minute=0, second=0, microsecond=0)
         return (local - passed % self._step).replace(fold=local.fold)
 

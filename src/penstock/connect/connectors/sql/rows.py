@@ -1,4 +1,4 @@
-"""Records as rows: which table, which columns, which key."""
+"""Converts records to rows: their table, columns and key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KAFKA_COLUMNS = ("__connect_topic", "__connect_partition", "__connect_offset")
 
 
 class Row(NamedTuple):
-    """`values` None: the row of this key is to be deleted. `schemas` are those of key and values."""
+    """`values` is None to delete the row with this key. `schemas` are those of key and values."""
 
     key: dict[str, Any]
     values: dict[str, Any] | None
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """What the settings say of a record's columns."""
+    """The settings for a record's columns."""
 
     pk_mode: str
     pk_fields: tuple[str, ...]
@@ -37,7 +37,7 @@ class RowShape:
     delete_enabled: bool
 
     def row(self, record: SinkRecord) -> Row:
-        """DataError for a record that has no row."""
+        """Raises DataError for a record that cannot be a row."""
         if record.value is None:
             if not self.delete_enabled:
                 raise DataError(
@@ -92,7 +92,7 @@ def _fields(value: Any, schema: Schema | None, what: str) -> tuple[dict[str, Any
     if not isinstance(value, dict):
         raise DataError(f"the {what} must be a struct or a map, not {type(value).__name__}")
     if schema is None or not schema.fields:
-        # Every part may be missing in the next one.
+        # Optional, because the next record may lack it.
         return value, {name: infer(item) for name, item in value.items()}
     found = {
         each.name: each.schema.default if value.get(each.name) is None else value[each.name]

@@ -1,7 +1,7 @@
-"""Records of topics to tables, with their offsets in the same transaction: exactly once.
+"""Writes records of topics to tables, with their offsets in the same transaction: exactly once.
 
-Settings have the names of Confluent's JDBC sink. Whatever was committed to the group, reading begins after
-the last record that is in the database.
+Settings have the names of Confluent's JDBC sink. Reading starts after the last record in the database,
+whatever offset the group has committed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SqlSinkTask(SinkTask):
                 self._write_each(part)
 
     def _write_each(self, records: list[SinkRecord]) -> None:
-        """One is bad: the others go on, each in a transaction of its own."""
+        """One record is bad: write each record in its own transaction, so that the others are written."""
         refused: dict[TopicPartition, int] = {}
         for record in records:
             place = (record.original_topic, record.original_partition)
@@ -138,7 +138,7 @@ class SqlSinkTask(SinkTask):
         self._pass_over(refused)
 
     def _pass_over(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Records that were reported, and that none follows, are not read again by another task."""
+        """Stores the offset after reported records, so that another task does not read them again."""
         if self._offsets is None or not ends:
             return
         with self._database.transaction() as connection:
@@ -146,11 +146,11 @@ class SqlSinkTask(SinkTask):
         self._advance(ends)
 
     def _write(self, records: list[SinkRecord]) -> None:
-        """All of them and their offsets, or nothing."""
+        """Writes all of them with their offsets, or nothing."""
         ends: dict[TopicPartition, int] = {}
         for record in records:
             ends[record.original_topic, record.original_partition] = record.original_offset + 1
-        # Tables are changed before: MySQL ends a transaction that changes one.
+        # Tables are altered before, because DDL ends a transaction in MySQL.
         rows = [(record, *self._row(record)) for record in records]
         with self._database.transaction() as connection:
             if self._offsets is not None:
@@ -164,7 +164,7 @@ class SqlSinkTask(SinkTask):
         self._advance(ends)
 
     def _store(self, connection: Connection, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Store the offsets that are higher; what was stored before."""
+        """Stores offsets that are higher than the stored ones. Returns those that were stored before."""
         assert self._offsets is not None
         stored = {place: self._stored(connection, place) for place in sorted(ends)}
         for place, offset in ends.items():
@@ -192,7 +192,7 @@ class SqlSinkTask(SinkTask):
         return self._tables.fitting(record.topic, row.key, row.schemas), row
 
     def _execute(self, connection: Connection, rows: Sequence[tuple[SinkRecord, Table, Row]]) -> None:
-        """Runs of the same kind, in the order of the records."""
+        """Groups of consecutive rows of the same kind, in the order of the records."""
         runs: list[tuple[tuple[Any, ...], Table, list[Column], list[tuple[Any, ...]]]] = []
         last: dict[tuple[str | None, str], int] = {}
         dialect = self._database.dialect
@@ -200,7 +200,7 @@ class SqlSinkTask(SinkTask):
             place = (table.schema, table.name)
             kind = (place, tuple(row.key), None if row.values is None else tuple(row.values))
             at = last.get(place)
-            # Tables are apart from each other; the order within one is kept.
+            # Tables are independent; the order within a table is kept.
             if at is None or runs[at][0] != kind:
                 at = last[place] = len(runs)
                 columns = [_column(table, name) for name in (*row.key, *(row.values or ()))]

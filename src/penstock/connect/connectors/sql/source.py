@@ -1,4 +1,5 @@
-"""Rows of tables, or of a query, to topics: new ones by an incrementing column, changed ones by a timestamp.
+"""Reads rows of tables, or of a query, into topics: new rows by an incrementing column, changed rows by a
+timestamp.
 
 Settings, topics and offsets are those of Confluent's JDBC source.
 """
@@ -82,7 +83,7 @@ _FIELDS = (
 
 
 class _Reader:
-    """One table, or the query: asks for rows after the last one."""
+    """One table, or the query: selects rows after the last one."""
 
     def __init__(self, database: Database, settings: Mapping[str, Any], name: str | None) -> None:
         self._database, self._settings = database, settings
@@ -98,7 +99,7 @@ class _Reader:
         self.due = 0.0
 
     def read(self) -> Iterator[list[SourceRecord]]:
-        """Batches, each of which is complete for its offset."""
+        """Batches, each complete for its offset."""
         with self._database.reading() as connection:
             table, schema = self._described(connection)
             delay = datetime.timedelta(milliseconds=self._settings["timestamp.delay.interval.ms"])
@@ -120,7 +121,7 @@ class _Reader:
     def _read_parts(
         self, query: TableQuery, rows: _Rows, until: datetime.datetime
     ) -> Iterator[list[SourceRecord]]:
-        """With a whole order of rows each part is a question of its own, and nothing is held in between."""
+        """With a total order each page is a separate statement, and no cursor stays open in between."""
         most = self._settings["batch.max.rows"]
         while True:
             asked = query.question(self.position, until, most)
@@ -134,7 +135,7 @@ class _Reader:
     def _read_whole(
         self, query: TableQuery, rows: _Rows, until: datetime.datetime
     ) -> Iterator[list[SourceRecord]]:
-        """One answer, read as it is needed: no column says where in it to go on."""
+        """One cursor, read step by step, because no column can be used to continue."""
         asked = query.question(self.position, until, None)
         with self._database.reading() as connection:
             streamed = connection.execution_options(stream_results=True, max_row_buffer=1000)
@@ -184,7 +185,7 @@ class _Reader:
         return found
 
     def _described(self, connection: Any) -> tuple[Table, Schema]:
-        """Each time: the table may have changed."""
+        """Called each time, because the table may have changed."""
         if self._name is None:
             quoted = self._database.quoted(_PROBE)
             text = self._settings["query"]
@@ -208,7 +209,7 @@ class _Reader:
         return table, struct_schema(fields, name=None if self._name is None else table.name)
 
     def _check(self, table: Table) -> None:
-        """That the columns of the mode are there, and have no nulls."""
+        """Checks that the columns of the mode exist and are not nullable."""
         if "incrementing" in self._settings["mode"]:
             named = self._settings["incrementing.column.name"]
             if not named and len(table.primary_key) != 1:
@@ -230,7 +231,7 @@ class _Reader:
 
 
 class _Rows:
-    """How a driver's rows become values."""
+    """Converts a driver's rows to values."""
 
     def __init__(self, table: Table, schema: Schema, zone: ZoneInfo) -> None:
         self.schema = schema
@@ -355,7 +356,7 @@ class SqlSource(SourceConnector):
         try:
             return not self.settings["query"] and self._tables() != self._seen
         except ConnectError:
-            return False  # it is away: the tasks show that
+            return False  # it is unavailable: the tasks report that
 
     def _tables(self) -> list[str]:
         schema = self.settings["schema.pattern"]

@@ -23,17 +23,17 @@ class TargetTables:
         self._fits: dict[tuple[str, tuple[str, ...]], Table] = {}
 
     def forget(self) -> None:
-        """After an error: somebody may have changed them."""
+        """Called after an error: the tables may have changed."""
         self._known.clear()
         self._fits.clear()
 
     def name_of(self, topic: str) -> tuple[str | None, str]:
-        """Schema and table. A dot of the format divides them, one of the topic does not."""
+        """Schema and table. A dot in the format separates them, a dot in the topic's name does not."""
         schema, dot, name = self._format.replace(_MARK, "\0").rpartition(".")
         return schema.replace("\0", topic) if dot else None, name.replace("\0", topic)
 
     def fitting(self, topic: str, keys: Iterable[str], schemas: Mapping[str, Schema]) -> Table:
-        """The table, with all these columns; ConnectError where it lacks one and may not be changed."""
+        """The table with all these columns. ConnectError if it lacks one and may not be altered."""
         asked = (topic, tuple(schemas))
         fits = self._fits.get(asked)
         if fits is not None:
@@ -45,7 +45,7 @@ class TargetTables:
         missing = {name: schema for name, schema in schemas.items() if table.column(name) is None}
         if missing:
             self._known.pop(place, None)
-            table = self._find(place) or table  # it may have got them meanwhile
+            table = self._find(place) or table  # another task may have added them
             missing = {name: schema for name, schema in missing.items() if table.column(name) is None}
             if missing:
                 table = self._extended(place, table, missing)
@@ -102,7 +102,7 @@ class TargetTables:
         return self._find(place) or table
 
     def _change(self, statement: str) -> None:
-        """In a transaction of its own, as MySQL has no other. Another task may have made the same change."""
+        """In its own transaction, as DDL in MySQL always is. Another task may have made the same change."""
         try:
             with self._database.transaction() as connection:
                 self._database.execute(connection, statement)
