@@ -1,4 +1,4 @@
-"""Whether a schema is registered: by what it is, not by its text alone."""
+"""Finds registered schemas by their meaning, not only by their text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A request's schema, parsed, in the text that would be stored."""
+    """A parsed schema of a request, with the text that would be stored."""
 
     parsed: ParsedSchema
     text: str
@@ -59,7 +59,7 @@ def understood(
     strict: bool = True,
     validate_new: bool = True,
 ) -> Found:
-    """The request's schema; 42201 when it is none."""
+    """The request's schema. Error 42201 if it is invalid."""
     assert body.schema is not None
     references = schemas.pin(subject, body.references)
     parsed = schemas.new(
@@ -74,7 +74,7 @@ def understood(
 
 
 def can_look_up(schemas: Schemas, found: Found, entry: StoredSchema) -> bool:
-    """Whether a request means `entry`: but for `confluent:version`, or with its references written out."""
+    """Whether a request means `entry`, ignoring `confluent:version`, or with its references resolved."""
     if found.parsed.schema_type != entry.schema_type:
         return False
     if found.rule_set != entry.rule_set:
@@ -89,7 +89,7 @@ def can_look_up(schemas: Schemas, found: Found, entry: StoredSchema) -> bool:
 
 
 def _same_metadata(mine: Json | None, entry: StoredSchema) -> bool:
-    """But for `confluent:version` where one of them has it; a request that has it means that version."""
+    """Ignores `confluent:version` if only one of them has it; a request with it means that version."""
     its = entry.metadata
     wanted, has = version_property(mine), version_property(its)
     if (wanted is None) == (has is None):
@@ -109,7 +109,7 @@ def look_up(
     deleted: bool,
     latest_only: bool = False,
 ) -> StoredSchema | None:
-    """The newest version of the subject that is this schema."""
+    """The newest version of the subject with this schema."""
     if body.empty:
         return None
     found = understood(schemas, subject, body, normalize=normalize, strict=False)
@@ -130,7 +130,9 @@ def look_up(
 def look_up_anywhere(
     state: State, schemas: Schemas, subject: str, body: SchemaBody, *, normalize: bool, deleted: bool
 ) -> StoredSchema | None:
-    """POST /subjects/{subject}: also as registration would have completed it, and in every context."""
+    """POST /subjects/{subject}: also finds the schema as registration would complete it, and in every
+    context.
+    """
     found = _look_up_completed(state, schemas, subject, body, normalize=normalize, deleted=deleted)
     if found is not None or subjects.context_of(subject) != subjects.DEFAULT_CONTEXT:
         return found
@@ -138,7 +140,7 @@ def look_up_anywhere(
         try:
             found = _look_up_completed(state, schemas, name, body, normalize=normalize, deleted=deleted)
         except RestError:
-            continue  # its references lead nowhere there, so it is not there
+            continue  # its references do not exist there, so it is not registered there
         if found is not None:
             return found
     return None

@@ -45,7 +45,7 @@ Announce = Callable[[dict[str, Any]], object]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a registry runs; `client` are librdkafka's settings, `bootstrap.servers` among them."""
+    """The options of a registry; `client` are librdkafka's settings, including `bootstrap.servers`."""
 
     client: Mapping[str, str]
     host: str = "127.0.0.1"
@@ -54,17 +54,17 @@ class Settings:
     group: str = "schema-registry"
     advertised_url: str | None = None
     allowed_hosts: tuple[str, ...] = ()
-    """Names that requests may ask for, beside the addresses it listens on; see `penstock.web.guard`."""
+    """Host names that requests may use, in addition to the listening addresses; see `penstock.web.guard`."""
     allowed_origins: tuple[str, ...] = ()
     eligible: bool = True
     compatibility: str = DEFAULT_LEVEL
-    """The level that counts where the topic has none."""
+    """The compatibility level if the topic has none."""
     replication_factor: int = 3
     access: AccessSettings = NOTHING_ASKED
     tls_certificate: str | None = None
     tls_key: str | None = None
     tls_ca: str | None = None
-    """Whom to trust as the leader, where the registries speak TLS."""
+    """The certificates to trust for the leader, if the registries use TLS."""
     max_body_bytes: int = 4 << 20
     session_timeout_ms: int = 10_000
     start_timeout: float = 60.0
@@ -107,7 +107,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             settings.allowed_hosts,
             settings.allowed_origins,
             types=TAKEN_TYPES,
-            # Confluent's takes it, and some clients that are not Confluent's send none.
+            # Confluent's registry accepts requests without a Content-Type, which some other clients send.
             untyped=True,
         )
         client = {str(name): str(value) for name, value in settings.client.items()}
@@ -168,7 +168,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             operator=Operator(knows_leader, metrics),
         )
         try:
-            # The group is joined while the topic is read: a leader reads to the end again anyway.
+            # The group is joined while the topic is read: a new leader reads to the end again anyway.
             elector.start()
             started = loop.time()
             await store.load(settings.start_timeout)
@@ -189,7 +189,7 @@ async def _serve(settings: Settings, ready_file: str | None, announce: Announce,
             if store.failed.done() and not stopping.is_set():
                 failures.append(str(store.failed.exception()))
             waiting.cancel()
-            # Out of the group first: another one takes over while this one still answers.
+            # Leave the group first: another registry takes over while this one still responds.
             await loop.run_in_executor(None, elector.stop, 3.0)
             server.should_exit = True
             await serving

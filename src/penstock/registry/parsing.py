@@ -1,7 +1,8 @@
-"""Schemas understood: references looked up in the state, the formats' parsers called, results remembered.
+"""Parses schemas: resolves references from the state, calls the parsers of the formats, and caches the
+results.
 
-Parsed schemas are kept by what they were made from, so that a subject with many versions is parsed once.
-Schemas that are never compared are never parsed: loading the topic stays cheap.
+Parsed schemas are cached by their text and references, so that each is parsed once. Schemas that are never
+compared are never parsed: loading the topic stays cheap.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class Schemas:
         strict: bool = True,
         validate_new: bool = True,
     ) -> ParsedSchema:
-        """A schema that a client sent; 42201 if it is none, or does not stand on its references.
+        """A schema from a client. Error 42201 if it is invalid, or does not match its references.
 
-        A new one (`strict`) cannot refer to what was deleted, unless the configuration's `validateNewSchemas`
-        is false; an existing one may.
+        A new schema (`strict`) cannot refer to deleted schemas, unless the configuration's
+        `validateNewSchemas` is false; an existing one may.
         """
         try:
             deleted = not (strict and validate_new)
@@ -54,7 +55,7 @@ class Schemas:
             raise _invalid(schema_type, references, error) from error
 
     def stored(self, entry: StoredSchema) -> ParsedSchema:
-        """A schema of the topic: taken once, so believed where that is possible."""
+        """A schema of the topic: it was accepted once, so it is not validated again where possible."""
         return self.new(entry.subject, entry.schema_type, entry.schema, entry.references, strict=False)
 
     def _parse(
@@ -79,7 +80,7 @@ class Schemas:
         return parsed
 
     def pin(self, subject: str, references: Iterable[Reference]) -> tuple[Reference, ...]:
-        """-1 as the version that is the latest now: what is stored must not change its meaning later."""
+        """Replaces -1 by the current latest version: a stored reference must not change its meaning later."""
         pinned = []
         for reference in references:
             if reference.version == -1:

@@ -1,7 +1,7 @@
-"""What a write does: from the state and a request to the records that carry it out, and the answer.
+"""Plans a write: from the state and a request to the records that carry it out, and the response.
 
-Pure, and called by the leader only, one at a time. The records of a plan are written in one transaction:
-all of them, or none.
+Pure, and called by the leader only, one at a time. The records of a plan are written in one transaction: all
+of them, or none.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Plan:
-    """Records to write, and what the client is reported once they are in the topic."""
+    """Records to write, and the response to the client once they are in the topic."""
 
     answer: Any
     records: list[Record] = field(default_factory=list)
 
 
 def lost_record(state: State, gone: Collection[StoredSchema] = (), leader: str | None = None) -> Record:
-    """Keeps ids and versions from being given again whose schemas are gone, or go with `gone`.
+    """Prevents reuse of ids and versions of deleted schemas, and of those that `gone` deletes.
 
-    It also names who leads: `leader`, who takes over, or else who did so last.
+    It also names the leader: `leader` if it takes over, otherwise the last one.
 
-    It outlives them in the compacted topic. What schemas show that are there is left out: the record must
-    stay small enough for the topic, however many contexts there are.
+    The record stays in the compacted topic after the schemas are deleted. Ids and versions of existing
+    schemas are omitted: the record must stay small enough for the topic, however many contexts there are.
     """
     value: Json = {"maxIds": state.lost_ids(gone)}
     if versions := state.lost_versions(gone):
@@ -71,7 +71,9 @@ def lost_record(state: State, gone: Collection[StoredSchema] = (), leader: str |
 def already_registered(
     state: State, schemas: Schemas, subject: str, body: SchemaBody, *, normalize: bool
 ) -> StoredSchema | None:
-    """The version that a request to register asks for, if it is there: any registry can answer that."""
+    """The version that a registration would create, if it exists already: any registry can respond to
+    that.
+    """
     config = state.config_in_scope(subject)
     if body.empty or any(
         config.get(name) is not None
@@ -98,7 +100,7 @@ def already_registered(
 def register(
     state: State, schemas: Schemas, subject: str, body: SchemaBody, *, normalize: bool, force: bool
 ) -> Plan:
-    """A schema as the next version of a subject. The answer is its entry."""
+    """Registers a schema as the next version of a subject. The response is its entry."""
     _check_may_register(state, subject, body)
     importing = state.mode_in_scope(subject) in IMPORTING
     config = state.config_in_scope(subject)
@@ -164,7 +166,7 @@ def _check_may_register(state: State, subject: str, body: SchemaBody) -> None:
 
 
 def _populated(config: Json, body: SchemaBody, latest: StoredSchema | None, next_version: int) -> SchemaBody:
-    """The request with what it leaves out: from the version before, and from the configuration."""
+    """Completes the request from the previous version and from the configuration."""
     if body.empty:
         if latest is None:
             raise invalid_schema("Empty schema")
@@ -217,7 +219,7 @@ def _context_record(state: State, subject: str) -> list[Record]:
 
 
 def _superseded(state: State, entry: StoredSchema, versions: list[StoredSchema]) -> list[Record]:
-    """Deleted versions of the same id go for good, unless somebody still refers to them."""
+    """Soft-deleted versions of the same id are deleted permanently, unless a schema still refers to them."""
     return [
         Record(Key("SCHEMA", old.subject, old.version), None)
         for old in versions
@@ -237,7 +239,7 @@ def is_compatible(
     *,
     normalize: bool,
 ) -> list[str]:
-    """What speaks against a schema after `previous`; nothing is written."""
+    """Why a schema may not follow `previous`; nothing is written."""
     if body.empty:
         raise invalid_schema("Empty schema")
     config = state.config_in_scope(subject)
@@ -257,7 +259,7 @@ def _check_writable(state: State, subject: str | None) -> None:
 
 
 def delete_version(state: State, subject: str, version: int, *, permanent: bool) -> Plan:
-    """One version. The answer is its number."""
+    """Deletes one version. The response is its number."""
     entry = state.latest(subject) if version == -1 else state.get(subject, version)
     if entry is None:
         if not state.has_subjects(subject, deleted=True):
@@ -280,7 +282,7 @@ def delete_version(state: State, subject: str, version: int, *, permanent: bool)
 
 
 def delete_subject(state: State, subject: str, *, permanent: bool) -> Plan:
-    """All versions of a subject. The answer is their numbers."""
+    """Deletes all versions of a subject. The response is their numbers."""
     if not state.has_subjects(subject, deleted=True):
         raise subject_not_found(subject)
     if not permanent and not state.has_subjects(subject, deleted=False):
@@ -321,7 +323,7 @@ def delete_context(state: State, name: str) -> Plan:
 
 
 def update_config(state: State, subject: str | None, change: ConfigChange) -> Plan:
-    """The settings that the request names; the others stay. The answer is the configuration as it is then."""
+    """Sets the settings in the request; others stay unchanged. The response is the new configuration."""
     _check_writable(state, subject)
     merged = {**(state.stored_config(subject) or {}), **change.values}
     value = {name: item for name, item in merged.items() if item is not None}
@@ -330,7 +332,7 @@ def update_config(state: State, subject: str | None, change: ConfigChange) -> Pl
 
 
 def delete_config(state: State, subject: str | None) -> Plan:
-    """The answer is the configuration that was there."""
+    """The response is the previous configuration."""
     before = state.config(subject)
     if before is None:
         raise subject_not_found(subject)
@@ -345,7 +347,7 @@ def set_mode(state: State, subject: str | None, mode: str | None, *, force: bool
     if mode == "IMPORT" and state.mode_in_scope(subject) != "IMPORT" and not force:
         if state.has_subjects(subject, deleted=False):
             raise not_permitted("Cannot import since found existing subjects")
-        # What is soft-deleted would stand in the way of the ids and versions that are imported.
+        # Soft-deleted schemas would block the ids and versions that are imported.
         gone: list[StoredSchema] = []
         for name in list(state.covered(subject, deleted=True)):
             for entry in state.versions(name, deleted=True):
@@ -363,7 +365,7 @@ def set_mode(state: State, subject: str | None, mode: str | None, *, force: bool
 
 
 def delete_mode(state: State, subject: str | None, *, recursive: bool) -> Plan:
-    """The answer is the mode that was there."""
+    """The response is the previous mode."""
     before = state.mode(subject)
     if before is None and not recursive:
         raise subject_not_found(subject)

@@ -1,4 +1,4 @@
-"""What a registry says against a schema, one line for each field: Confluent's messages taken apart."""
+"""Why a registry rejects a schema, one line for each field: parses Confluent's messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVEL = re.compile(r"compatibility: '(\w+)'")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing that is wrong; `field` is empty where the message names no place."""
+    """One reason; `field` is empty if the message names none."""
 
     field: str
     problem: str
@@ -34,7 +34,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All reasons, and what they were measured by."""
+    """All reasons, and what the schema was compared with."""
 
     reasons: list[Reason]
     level: str = ""
@@ -42,7 +42,7 @@ class Verdict:
 
 
 def take_apart(messages: Iterable[str], new_schema: str) -> Verdict:
-    """`new_schema` is what was sent: paths into Avro schemas become the names of fields."""
+    """`new_schema` is the sent schema: paths into an Avro schema become names of fields."""
     texts = list(messages)
     old_schema, level, version = "", "", None
     for text in texts:
@@ -70,7 +70,7 @@ def take_apart(messages: Iterable[str], new_schema: str) -> Verdict:
 
 
 def sentence(reason: Reason) -> str:
-    """The field, the kind of problem, and what the registry says of it."""
+    """The field, the kind of problem, and the registry's description."""
     parts = [part for part in (reason.field, reason.problem) if part]
     said = reason.text + (f" ({reason.detail})" if reason.detail else "")
     return ": ".join([*parts, said])
@@ -83,7 +83,7 @@ def measure(subject: str, verdict: Verdict) -> str:
 
 
 def field_at(path: str, schema: str) -> str:
-    """`/fields/1/type/fields/0` as `address.street`; other paths without what is only grammar."""
+    """`/fields/1/type/fields/0` becomes `address.street`; other paths lose their structural parts."""
     if path.startswith("#"):
         steps = path.strip("#/").split("/")
         words = [step for step in steps if step not in ("properties", "")]
@@ -103,5 +103,5 @@ def field_at(path: str, schema: str) -> str:
             if step in ("items", "values"):
                 names.append("[]" if step == "items" else "{}")
         else:
-            break  # a type that is only named here: its fields are elsewhere
+            break  # a type that is only named here: its fields are defined elsewhere
     return ".".join(names).replace(".[]", "[]").replace(".{}", "{}") or path

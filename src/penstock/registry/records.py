@@ -1,8 +1,8 @@
 """The records of the topic `_schemas`, byte for byte in the format of Confluent's registry.
 
-A key is JSON with `keytype` and `magic` in a fixed order, because compaction compares bytes. Keys that were
-written in another spelling (older registries write `"subject":null`) are read all the same; the state
-remembers their bytes and writes later values under them, so that one key never lives on beside its twin.
+A key is JSON with `keytype` and `magic` in a fixed order, because compaction compares bytes. Keys with
+another spelling (older registries write `"subject":null`) are read, too; the state remembers their bytes and
+writes later values with them, so that no key exists twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TENANT = "default"
 
 
 class Key(NamedTuple):
-    """What a record is about; `subject` is None for the global configuration and mode."""
+    """The key of a record; `subject` is None for the global configuration and mode."""
 
     kind: str
     subject: str | None = None
@@ -66,7 +66,7 @@ class StoredSchema:
 def digest(
     schema: str, references: Iterable[Reference], metadata: Json | None, rule_set: Json | None
 ) -> bytes:
-    """What makes a schema that schema, as MD5; its GUID is this number."""
+    """An MD5 hash of everything that identifies the schema; its GUID is this number."""
     parts = [schema.encode("utf-8", "surrogatepass")]
     for reference in references:
         parts += [reference.name.encode(), reference.subject.encode(), struct.pack(">i", reference.version)]
@@ -116,7 +116,7 @@ def encode_key(key: Key) -> bytes:
 
 
 def decode_key(data: bytes | None) -> Key | None:
-    """None for what is not a key of a registry, which is skipped."""
+    """None for a key that is not a registry's; its record is skipped."""
     try:
         fields = json.loads(data or b"")
         kind = fields["keytype"]
@@ -140,7 +140,7 @@ def encode_value(value: Json | None) -> bytes | None:
 
 
 def decode_value(data: bytes | None) -> Json | None:
-    """The fields of a value; ValueError for what is not a JSON object."""
+    """The fields of a value; ValueError if it is not a JSON object."""
     if data is None:
         return None
     value = json.loads(data)

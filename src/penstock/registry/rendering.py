@@ -1,8 +1,8 @@
-"""Entries as clients see them, in the fields of Confluent's answers and no others.
+"""Entries as responses to clients, with exactly the fields of Confluent's responses.
 
-Newer fields (guid, ts, deleted, the type of Avro schemas, what a registration stored) are sent to those who
-say `Confluent-Accept-Unknown-Properties: true`, as Confluent's cloud does: older Java clients fail on fields
-that they do not know.
+Newer fields (guid, ts, deleted, the type of Avro schemas, what a registration stored) are sent to clients
+with the header `Confluent-Accept-Unknown-Properties: true`, as by Confluent Cloud: older Java clients fail on
+unknown fields.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def version(entry: StoredSchema, full: bool, *, text: str | None = None) -> Json
 
 
 def by_id(entry: StoredSchema, full: bool, *, named: bool = False, text: str | None = None) -> Json:
-    """The schema of an id; whose version it is only if the client named a subject."""
+    """The schema of an id; its subject and version only if the client named a subject."""
     whose = {"subject": entry.subject, "version": entry.version} if full and named else {}
     return {
         **whose,
@@ -66,10 +66,10 @@ def by_id(entry: StoredSchema, full: bool, *, named: bool = False, text: str | N
 
 
 def registered(entry: StoredSchema, full: bool, *, completed: bool, text: str | None = None) -> Json:
-    """The answer to a registration; with the schema only if the registry `completed` what it was sent.
+    """The response to a registration; has the schema only if the registry `completed` the sent one.
 
-    confluent-kafka's client remembers the schema of the answer in place of the one it sent. For Protobuf that
-    would be text where its deserializer wants what its serializer sends.
+    confluent-kafka's client caches the schema of the response instead of the one it sent. For Protobuf that
+    would be text, but its deserializer expects the form that its serializer sends.
     """
     settings = {} if entry.metadata is None else {"metadata": entry.metadata}
     if entry.rule_set is not None:
@@ -91,7 +91,7 @@ def config(value: Json) -> Json:
 
 
 def config_update(value: Json) -> Json:
-    """PUT /config answers in the names of the request: `compatibility`."""
+    """The response of PUT /config uses the names of the request: `compatibility`."""
     renamed = {
         "compatibility" if name == "compatibilityLevel" else name: item for name, item in value.items()
     }

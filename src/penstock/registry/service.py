@@ -1,8 +1,8 @@
 """The registry as one process among several: reads from its own state, writes as the leader or through it.
 
-The leader carries out one write at a time: plan on the state, write the plan's records in one transaction,
-wait until the state has them, answer. What the others are asked to write they send on to the leader; who that
-is, the group says. While there is no leader a write waits for one, up to a limit.
+The leader carries out one write at a time: it plans on the state, writes the plan's records in one
+transaction, waits until the state has them, and responds. Other registries forward writes to the leader,
+which the group chooses. Without a leader a write waits for one, up to a time limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A write that this registry carried out: the plan's answer, and where its last record is."""
+    """A write that this registry carried out: the plan's response, and the offset of its last record."""
 
     answer: Any
     offset: int | None
@@ -66,12 +66,13 @@ class Service:
         return [(self.state.key_bytes(record.key), encode_value(record.value)) for record in records]
 
     async def _first_write(self) -> None:
-        # Only when all is read: the record replaces the one before, and must know no less.
+        # Only after the topic is read: the record replaces the previous one, and must contain at least as
+        # much.
         try:
             record = lost_record(self.state, leader=self.identity.url)
             await self.store.write(self._encoded([record]), self.write_timeout)
         except RecordTooLarge as error:
-            # The one before stays, which was written together with each deletion.
+            # The previous record stays, which was written together with each deletion.
             log.warning(
                 "the list of deleted ids and versions does not fit in a record, so that other registries do "
                 "not send changes to this one until max.message.bytes of %s is larger: %s",
@@ -82,7 +83,7 @@ class Service:
     # Writing
 
     async def write(self, plan: Callable[[], Plan]) -> Done:
-        """Carry out a write as the leader; NoLongerLeader if this registry is not it (any more)."""
+        """Carries out a write as the leader. Raises NoLongerLeader if this registry is not the leader."""
         async with self.leadership.writing():
             planned = await self.in_thread(plan)
             if not planned.records:
@@ -101,9 +102,10 @@ class Service:
         plan: Callable[[], Plan],
         forward: Callable[[Identity, float], Awaitable[T | None]] | None,
     ) -> Done | T:
-        """Write here as the leader, or through the leader; None from `forward` means: ask again who leads.
+        """Writes here as the leader, or through the leader. If `forward` returns None, the leader is looked
+        up again.
 
-        A request that was forwarded once (`forward` is None) is not sent on.
+        A request that was forwarded once (`forward` is None) is not forwarded again.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.leader_wait
@@ -127,7 +129,7 @@ class Service:
             await asyncio.sleep(0.05)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Parsing and comparing takes time: not on the loop, which answers the others meanwhile."""
+        """Runs in a thread, because parsing and comparing would block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def close(self) -> None:
@@ -137,7 +139,7 @@ class Service:
 
 
 def rest_error(error: Exception) -> RestError:
-    """Any trouble of the store as an answer."""
+    """Converts errors of the store to error responses."""
     if isinstance(error, RestError):
         return error
     return timed_out(str(error))

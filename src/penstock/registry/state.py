@@ -1,4 +1,4 @@
-"""What the registry knows: the topic replayed into memory. It changes only by `apply`, record by record.
+"""The registry's state: the topic replayed into memory. It changes only by `apply`, record by record.
 
 Pure: no clock, no sockets. Reads are answered from here. One thread applies; others may read, because the
 methods that iterate do so over copies.
@@ -76,7 +76,7 @@ class State:
     def apply(
         self, raw_key: bytes | None, raw_value: bytes | None, offset: int, timestamp: int | None
     ) -> None:
-        """Take in one record of the topic, whatever is in it."""
+        """Applies one record of the topic, whatever it contains."""
         self.offset = offset
         key = decode_key(raw_key)
         if key is None:
@@ -92,7 +92,7 @@ class State:
             self._foreign_keys[key] = raw_key
 
     def key_bytes(self, key: Key) -> bytes:
-        """The bytes under which the topic has this key already, or those it gets."""
+        """The bytes of this key in the topic, or those that a new key gets."""
         return self._foreign_keys.get(key) or encode_key(key)
 
     def _ignore(self, offset: int, reason: str) -> None:
@@ -120,7 +120,7 @@ class State:
                 self._clear_subject(value.get("subject"))
         elif key == NOOP:
             self.leader = named_leader(value)
-            # Ours carry the highest ids and versions of what was deleted: no other record has them.
+            # Penstock's NOOP records contain the highest deleted ids and versions, which no other record has.
             for context, highest in ((value or {}).get("maxIds") or {}).items():
                 mine = self._context(str(context))
                 mine.max_id = max(mine.max_id, int(highest))
@@ -196,7 +196,7 @@ class State:
         self._spent[subject] = max(self._spent.get(subject, 0), version)
 
     def _drop_if_empty(self, subject: str) -> None:
-        """A subject without any version begins again at 1."""
+        """A subject without versions starts again at 1."""
         if not self._subjects.get(subject):
             self._subjects.pop(subject, None)
             self._spent.pop(subject, None)
@@ -216,7 +216,7 @@ class State:
 
     @staticmethod
     def targets(entry: StoredSchema) -> Iterator[tuple[str, int]]:
-        """What the schema refers to, by full name."""
+        """The references of the schema, by full name."""
         for reference in entry.references:
             yield subjects.qualify_with(entry.subject, reference.subject), reference.version
 
@@ -235,12 +235,12 @@ class State:
         return versions[-1] if versions else None
 
     def next_version(self, subject: str) -> int:
-        """One that the subject never had, also if its highest ones are gone for good."""
+        """A version that the subject never had, even if its highest versions were deleted permanently."""
         highest = max(self._subjects.get(subject, ()), default=0)
         return (max(highest, self._spent.get(subject, 0)) if highest else 0) + 1
 
     def find(self, subject: str, version: int, *, deleted: bool = False) -> StoredSchema | None:
-        """A version by number, -1 for the latest; in any context if the name says none."""
+        """A version by number, -1 for the latest; in any context if the name has none."""
         found = self._find(subject, version, deleted)
         if found is None and context_of(subject) == DEFAULT_CONTEXT:
             for other in self.qualifications(subject):
@@ -324,7 +324,7 @@ class State:
         return found
 
     def same_schema(self, subject: str, digest: bytes) -> int | None:
-        """The id that this schema has in the subject's context already."""
+        """The existing id of this schema in the subject's context."""
         context = self._contexts.get(context_of(subject))
         return None if context is None else context.by_digest.get(digest)
 
@@ -339,7 +339,7 @@ class State:
         return 0 if mine is None else mine.max_id
 
     def lost_ids(self, gone: Collection[StoredSchema] = ()) -> dict[str, int]:
-        """The highest id of each context in which no schema shows it, once those of `gone` are gone."""
+        """The highest used id of each context that no schema has any more, after `gone` is deleted."""
         touched = {context_of(entry.subject) for entry in gone}
         return {
             name: context.max_id
@@ -348,7 +348,7 @@ class State:
         }
 
     def lost_versions(self, gone: Collection[StoredSchema] = ()) -> dict[str, int]:
-        """The highest version of each subject that has others but not it, once those of `gone` are gone."""
+        """The highest used version of each subject that no longer has it, after `gone` is deleted."""
         spent, removed = dict(self._spent), {(entry.subject, entry.version) for entry in gone}
         for subject, version in removed:
             spent[subject] = max(spent.get(subject, 0), version)
@@ -360,7 +360,7 @@ class State:
         return lost
 
     def referenced_by(self, subject: str, version: int, *, deleted: bool) -> list[ContextId]:
-        """The ids of schemas that refer to this version; those that are only soft-deleted if asked for."""
+        """The ids of schemas that refer to this version; on request, also of soft-deleted ones."""
         ids = sorted(self._referenced_by.get((subject, version), ()))
         if deleted:
             return ids
@@ -394,7 +394,9 @@ class State:
         return self._configs.get(subject)
 
     def config(self, subject: str | None) -> Json | None:
-        """The configuration that was set for exactly this; the global ones have a default."""
+        """The configuration that was set for exactly this subject or context; the global one has a
+        default.
+        """
         found = self._configs.get(subject)
         if found is not None:
             return {"compatibilityLevel": self.default_level, **found}
@@ -403,7 +405,7 @@ class State:
         return None
 
     def config_in_scope(self, subject: str | None) -> Json:
-        """What counts for a subject: its own, else its context's, else the global one."""
+        """The effective setting of a subject: its own, else its context's, else the global one."""
         mine = None if subject is None else self.config(subject)
         if mine is not None:
             over_all = self.config(None) or {}
@@ -420,7 +422,7 @@ class State:
         return found
 
     def mode_in_scope(self, subject: str | None) -> str:
-        # READONLY_OVERRIDE is for the registry as a whole: nobody below can lift it.
+        # READONLY_OVERRIDE applies to the whole registry: no subject or context can override it.
         if self._modes.get(None) == "READONLY_OVERRIDE":
             return "READONLY_OVERRIDE"
         for name in (subject, *self._scopes(subject)):
@@ -434,7 +436,7 @@ class State:
         return (prefix or None), f":{subjects.GLOBAL_CONTEXT}:"
 
     def modes_below(self, prefix: str) -> list[str]:
-        """Subjects of the context (the default one: no prefix) that have a mode of their own."""
+        """Subjects of the context (without a prefix: the default one) that have their own mode."""
         context = context_of(prefix) if prefix else DEFAULT_CONTEXT
         return sorted(
             name for name in list(self._modes) if name and split(name).subject and context_of(name) == context

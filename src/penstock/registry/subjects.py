@@ -1,7 +1,7 @@
-"""Names of subjects and the contexts they live in.
+"""Names of subjects, and their contexts.
 
 `orders` is a subject of the default context, `:.eu:orders` one of the context `.eu`, `:.eu:` the context
-itself. Every context has its own ids.
+itself. Each context has its own ids.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ALL_CONTEXTS = ":*:"
 
 
 class Qualified(NamedTuple):
-    """A subject and its context; `subject` is empty where the context itself is meant."""
+    """A subject and its context; `subject` is empty for the context itself."""
 
     context: str
     subject: str
@@ -37,7 +37,7 @@ def join(context: str, subject: str) -> str:
 
 
 def normalize(name: str) -> str:
-    """The one spelling of a name: `:.:orders` is `orders`, `:.eu` is `:.eu:`."""
+    """The canonical form of a name: `:.:orders` becomes `orders`, `:.eu` becomes `:.eu:`."""
     return join(*split(name))
 
 
@@ -52,7 +52,7 @@ def context_prefix(name: str | None) -> str:
 
 
 def normalize_context(context: str) -> str:
-    """`eu`, `.eu`, `:.eu:` as the prefix `:.eu:`; ValueError for what cannot be one."""
+    """`eu`, `.eu` and `:.eu:` as the prefix `:.eu:`; ValueError for an invalid context."""
     context = context.removeprefix(":").removesuffix(":")
     if ":" in context:
         raise ValueError(f"Context name '{context}' cannot contain a colon")
@@ -82,7 +82,9 @@ def is_valid(name: str, *, for_settings: bool = False) -> bool:
 
 
 def qualify_with(parent: str, subject: str) -> str:
-    """The subject that a schema of `parent` means by `subject`: in its own context unless it says another."""
+    """The subject that `subject` refers to in a schema of `parent`: in the same context unless it names
+    another.
+    """
     named = split(subject)
     if named.context != DEFAULT_CONTEXT:
         return join(*named)
@@ -90,7 +92,9 @@ def qualify_with(parent: str, subject: str) -> str:
 
 
 def covers(name: str | None, subject: str) -> bool:
-    """Whether a setting or deletion of `name` is about `subject`: itself, its context, or all."""
+    """Whether a setting or deletion of `name` affects `subject`: by its own name, its context, or all
+    subjects.
+    """
     if name is None or name == subject:
         return True
     context, rest = split(name)

@@ -26,7 +26,7 @@ class TooComplex(Exception):
 
 
 class PairChecker(abc.ABC, Generic[Side, Found]):
-    """Works out pairs of (reader, writer) or (new, old); each pair once, also where types are recursive."""
+    """Compares pairs of (reader, writer) or (new, old), each pair once, even if types are recursive."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], list[Found]] = {}
@@ -76,8 +76,8 @@ class PairChecker(abc.ABC, Generic[Side, Found]):
     def _close(self, pair: tuple[int, int], mark: int, found: list[Found]) -> list[Found]:
         found = list(dict.fromkeys(found))[:MAX_DIFFERENCES]
         if found:
-            # What was compatible on the belief that this pair is may not be: forget it, so that another
-            # branch of a union finds out for itself.
+            # Results that assumed this pair to be compatible may be wrong: forget them, so that another
+            # branch of a union computes them again.
             for later in self._order[mark + 1 :]:
                 if self._known.get(later) == []:
                     del self._known[later]

@@ -23,7 +23,7 @@ MAX_DEPTH = 100
 
 
 class Words(NamedTuple):
-    """What reasons call the schema that reads and the one that writes: new and old, or old and new."""
+    """The names of the reading and the writing schema in reasons: new and old, or old and new."""
 
     reader: str
     writer: str
@@ -109,11 +109,11 @@ class ParsedSchema(abc.ABC):
 
     @abc.abstractmethod
     def has_top_level_field(self, name: str) -> bool:
-        """Whether the schema has this field at its top (Confluent's `confluent:reserved` metadata asks)."""
+        """Whether the schema has this top-level field (for Confluent's `confluent:reserved` metadata)."""
 
     @property
     def name(self) -> str | None:
-        """The name of the top-level type, where the format has one."""
+        """The name of the top-level type, if the format has one."""
         return None
 
     def normalized_references(self) -> tuple[Reference, ...]:

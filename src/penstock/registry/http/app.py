@@ -170,7 +170,7 @@ class RegistryApi:
         return Role.READ if route is None else route.role
 
     def _replace_alias(self, call: Call) -> None:
-        """A subject in a path may be an alias; in /config and /mode it is the name itself."""
+        """A subject in a path may be an alias, except in /config and /mode."""
         if "subject" in call.path and "subjects" in call.segments:
             call.path["subject"] = self.service.state.resolve_alias(call.path["subject"])
 
@@ -190,14 +190,14 @@ def application(api: RegistryApi) -> Starlette:
             Route("/docs", documentation),
         ]
     )
-    # Not as a Mount, whose pattern knows no line breaks: every path must be answered in the one shape.
+    # Not as a Mount, whose pattern does not match line breaks: every path must get a response in this format.
     app.router.redirect_slashes = False
     app.router.default = api
     return app
 
 
 def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
-    """A refusal by the guard in front of the registry, in Confluent's format."""
+    """An error response of the guard in front of the registry, in Confluent's format."""
     return dump({"error_code": refusal.status, "message": refusal.message}), V1_JSON
 
 
@@ -226,7 +226,7 @@ def _target(scope: Scope) -> str:
 
 
 def _negotiate(accept: str) -> str | None:
-    """The type of the answer that the client likes best; None if it takes none that there is."""
+    """The response type that the client prefers; None if it accepts none of them."""
     best, best_quality = None, 0.0
     for part in accept.split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))
@@ -237,7 +237,7 @@ def _negotiate(accept: str) -> str | None:
                     quality = float(parameter[2:])
                 except ValueError:
                     quality = 0.0
-        # As in Jersey, a wildcard takes any subtype; old clients write `*` (Java's URLConnection).
+        # As in Jersey, a wildcard matches any subtype; old clients send `*` (Java's URLConnection).
         if name in ("*", "application/*", "") or name.startswith("*/"):
             chosen: str | None = V1_JSON
         else:

@@ -1,7 +1,7 @@
-"""One request as a handler sees it, and the answer it gives.
+"""A request for a handler, and the handler's response.
 
-Paths are taken apart before they are decoded, so that a subject may hold a slash (`%2F`). A request below
-`/contexts/{context}` is rewritten to what it means: its subjects belong to that context.
+Paths are split before they are decoded, so that a subject may contain a slash (`%2F`). A request below
+`/contexts/{context}` is rewritten: its subjects belong to that context.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TAKEN_TYPES = (*JSON_TYPES, "application/octet-stream")
 
 @dataclass(slots=True)
 class Answer:
-    """What goes back: a value as JSON, or bytes as they are."""
+    """A response: a value as JSON, or bytes unchanged."""
 
     value: Any = None
     status: int = 200
@@ -47,7 +47,7 @@ def dump(value: Any) -> bytes:
 
 @dataclass(slots=True)
 class Call:
-    """A request: its place in the API, its parameters, its body."""
+    """A request: its route, parameters and body."""
 
     api: RegistryApi
     method: str
@@ -64,10 +64,10 @@ class Call:
 
     @property
     def full(self) -> bool:
-        """Whether the client takes fields that it may not know."""
+        """Whether the client accepts fields that it may not know."""
         return self.headers.get("confluent-accept-unknown-properties", "").lower() == "true"
 
-    # Parameters, read as Jersey reads them
+    # Parameters, parsed as by Jersey
 
     def flag(self, name: str) -> bool:
         return self.text(name).lower() == "true"
@@ -84,7 +84,7 @@ class Call:
         return default if not text else _int32(text)
 
     def page(self, most: int = MAX_VERSION) -> slice:
-        """`offset` and `limit`; a limit that is not positive, or more than the most, is the most."""
+        """`offset` and `limit`. A limit that is not positive, or above the maximum, becomes the maximum."""
         offset, limit = max(0, self.number("offset", 0)), self.number("limit", -1)
         if not 0 < limit <= most:
             limit = most
@@ -94,7 +94,7 @@ class Call:
         return _int32(self.path["id"])
 
     def version(self) -> int:
-        """1 and up, or -1 for the latest."""
+        """From 1, or -1 for the latest."""
         text = self.path["version"]
         if text.strip().lower() == "latest":
             return -1
@@ -113,7 +113,7 @@ class Call:
     def normalize(self, subject: str) -> bool:
         return self.flag("normalize") or bool(self.service.state.config_in_scope(subject).get("normalize"))
 
-    # Doing it
+    # Writing
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         return await self.service.in_thread(work)
@@ -121,7 +121,7 @@ class Call:
     async def mutate(
         self, plan: Callable[[], Plan], render: Callable[[Any], Any], *, repeatable: bool = True
     ) -> Answer:
-        """Write, here or at the leader; the client's answer."""
+        """Writes here or at the leader. Returns the response for the client."""
         done = await self.service.mutate(plan, self._forwarding(repeatable))
         if isinstance(done, Done):
             headers = []
@@ -145,7 +145,7 @@ class Call:
 
 
 def _int32(text: str) -> int:
-    """A number of a path or query; what is none makes the route unknown, as in Jersey."""
+    """A number in a path or query; without one the route is unknown, as in Jersey."""
     digits = text.strip()
     if not digits.removeprefix("-").removeprefix("+").isdecimal() or not digits.isascii():
         raise unknown_route()

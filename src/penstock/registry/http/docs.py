@@ -1,4 +1,6 @@
-"""The OpenAPI description and a page that shows it, made from the table of routes. Nothing is fetched."""
+"""The OpenAPI description and a page that shows it, generated from the table of routes. Nothing is loaded
+from elsewhere.
+"""
 
 from __future__ import annotations
 

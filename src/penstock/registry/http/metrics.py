@@ -17,7 +17,7 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"
 
 
 class Metrics:
-    """Counters of requests, and the state when it is asked for."""
+    """Counters of requests, and the state at the time of the scrape."""
 
     def __init__(self, service: Service) -> None:
         self._registry = CollectorRegistry()
@@ -39,7 +39,7 @@ class Metrics:
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         if method not in _METHODS:
-            method = "other"  # what clients make up must not become series
+            method = "other"  # names that clients invent must not become time series
         key = (method, route, status)
         bound = self._bound.get(key)
         if bound is None:

@@ -1,4 +1,4 @@
-"""Every route of the API: where it is, what it takes, who answers it. The OpenAPI page is made from this."""
+"""Every route of the API: its path, parameters and handler. The OpenAPI page is generated from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Route:
 
     @property
     def role(self) -> Role:
-        """What a user needs for it: schemas are written, what counts for all of them is administered."""
+        """The required role: `write` for schemas, `admin` for settings that affect all schemas."""
         if self.method == "GET" or self.handler in _READING:
             return Role.READ
         return Role.ADMIN if self.path in _ADMINISTRATION else Role.WRITE
@@ -119,7 +119,7 @@ class Router:
                 places.append((route.segments, {route.method: route}))
 
     def find(self, segments: tuple[str, ...]) -> tuple[dict[str, Route], dict[str, str]] | None:
-        """The methods of the path and the values in it; None for a path that there is not."""
+        """The methods of the path and the values in it; None for an unknown path."""
         for pattern, methods in self._by_length.get(len(segments), ()):
             values: dict[str, str] = {}
             for expected, found in zip(pattern, segments):

@@ -27,7 +27,7 @@ async def formatted(call: Call, entry: StoredSchema) -> str | None:
 
 
 def qualified_references(call: Call, entry: StoredSchema, answer: dict[str, Any]) -> dict[str, Any]:
-    """`referenceFormat=qualified`: references with the context that they are in."""
+    """`referenceFormat=qualified`: references with their context."""
     if call.text("referenceFormat") == "qualified" and subjects.context_prefix(entry.subject):
         if entry.references:
             answer["references"] = [
@@ -40,7 +40,9 @@ def qualified_references(call: Call, entry: StoredSchema, answer: dict[str, Any]
 
 
 async def _found(call: Call) -> StoredSchema:
-    """The entry of an id. What is not known may have been registered elsewhere a moment ago: look again."""
+    """The entry of an id. If it is unknown, read the topic first: it may just have been registered at the
+    leader.
+    """
     schema_id, subject = call.id(), _subject(call)
     entry = call.service.state.by_id(schema_id, subject)
     if entry is None and not call.service.leads:

@@ -15,7 +15,7 @@ from penstock.registry.http.call import Answer, Call
 
 
 def _scope(call: Call, *, checked: bool = False) -> str | None:
-    """The subject or context that a setting is about; None is the registry as a whole."""
+    """The subject or context of a setting; None for the whole registry."""
     name = call.path.get("subject")
     if name is None or subjects.is_default_context(name):
         return None
@@ -98,7 +98,7 @@ async def server_version(call: Call) -> Answer:
 
 
 async def deployment(call: Call) -> Answer:
-    # Confluent's cloud names itself here; a registry of one's own has no attributes.
+    # Confluent Cloud returns its own attributes here; other registries have none.
     return Answer({"attributes": []})
 
 

@@ -1,7 +1,7 @@
 """Keys and values in the framing of Confluent's serializers, as JSON: for `penstock produce` and `consume`.
 
-`framing.py` has the magic byte, schema ids and message indexes; there is a module for each format, for the
-bytes and the JSON of one schema.
+`framing.py` handles the magic byte, schema ids and message indexes. Each format has a module that converts
+between bytes and JSON of one schema.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["SCHEMA_TYPES", "Decoder", "Encoder", "Undecodable", "Unencodable"]
 def writer_schema(
     client: RegistryClient, framed: Framed, schema_type: str, subject: str = ""
 ) -> RegisteredSchema:
-    """The schema that a payload names; Undecodable if there is none, or one of another type."""
+    """The schema that a payload names; Undecodable if it does not exist or has another type."""
     try:
         if framed.schema_id is not None:
             found = client.by_id(framed.schema_id, subject)
@@ -60,7 +60,7 @@ class Decoder:
         self._serdes: dict[tuple[int | None, str | None], Any] = {}
 
     def decode(self, data: bytes, headers: Iterable[tuple[str, bytes | None]] = ()) -> tuple[Any, int | None]:
-        """The value as JSON, and the id of its schema; Undecodable says why not."""
+        """The value as JSON, and the id of its schema. Undecodable has the reason if it cannot be read."""
         framed = take_apart(data, self._part, headers)
         key = (framed.schema_id, framed.guid)
         try:
@@ -83,7 +83,7 @@ class Decoder:
 
 
 def serde_of(client: RegistryClient, schema: RegisteredSchema) -> Any:
-    """From and to JSON, by the type of the schema; InvalidSchema if it cannot be understood."""
+    """The converter for the type of the schema; InvalidSchema if the schema cannot be parsed."""
     try:
         if schema.schema_type == "JSON":
             from penstock.registry.serdes.json_schema import CheckedJson
@@ -102,7 +102,7 @@ def serde_of(client: RegistryClient, schema: RegisteredSchema) -> Any:
 
 
 class Encoder:
-    """Writes keys or values of one schema; of Protobuf, of one message in it."""
+    """Writes keys or values of one schema; for Protobuf, of one of its messages."""
 
     def __init__(self, client: RegistryClient, schema: RegisteredSchema, message: str | None = None) -> None:
         self.schema = schema
@@ -118,7 +118,7 @@ class Encoder:
                 ) from None
 
     def encode(self, value: Any) -> bytes:
-        """Unencodable says which field is wrong."""
+        """Unencodable names the invalid field."""
         try:
             if self._message is not None:
                 return frame(self.schema.id, self._serde.encode(value, self._message))

@@ -1,8 +1,8 @@
-"""Avro values as JSON, both ways.
+"""Converts Avro values to JSON and back.
 
 JSON values are plain where they are clear: a union with null is null or the value itself. In other unions a
-value stands under the name of its branch, as in Avro's own JSON encoding: {"string": "x"}. What is read in
-is either. Bytes are strings of characters up to U+00FF, as in that encoding; times are ISO 8601, decimals
+value is wrapped with the name of its branch, as in Avro's own JSON encoding: {"string": "x"}. Input may have
+either form. Bytes are strings of characters up to U+00FF, as in that encoding; times are ISO 8601, decimals
 strings of digits.
 """
 
@@ -63,7 +63,7 @@ class AvroJson:
     def _show(self, schema: AvroType) -> Convert:
         known = self._shown.get(id(schema))
         if known is None:
-            # Recursive types find themselves here while they are being made.
+            # Recursive types refer to this entry while they are being converted.
             self._shown[id(schema)] = lambda value: self._shown[id(schema)](value)
             known = self._shown[id(schema)] = self._make_show(schema)
         return known
@@ -152,7 +152,7 @@ class AvroJson:
                     raise Unencodable("the field is missing, and has no default", field.name)
                 else:
                     default = field.default
-                    if isinstance(field.type, Union):  # a default is of the first branch that takes it
+                    if isinstance(field.type, Union):  # a default belongs to the first branch that accepts it
                         taken[field.name] = _inside(field.name, _default_of(self, field.type), default)
                     else:
                         taken[field.name] = _inside(field.name, convert, default)
@@ -187,7 +187,7 @@ class AvroJson:
             names = " or ".join(branch for branch, _, _ in takes)
             raise Unencodable(f"{shown(value)} is not of type {names}")
 
-        # What is printed comes first, so that it is taken back as it was.
+        # The printed form is tried first, so that it is read back unchanged.
         ways = (tagged, plain) if several else (plain, tagged)
 
         def take(value: Any) -> Any:

@@ -1,6 +1,7 @@
-"""Avro's bytes through fastavro, for schemas of the registry: references, defaults, a reader's schema.
+"""Reads and writes Avro's bytes with fastavro, for schemas of the registry: references, defaults, a reader's
+schema.
 
-Logical types are left to those who use the values: here they are the numbers and bytes that are stored.
+Logical types are left to the callers: here they are the stored numbers and bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _records(schema: AvroType, seen: set[int]) -> Iterator[Record]:
 
 
 def _set_defaults(parsed: Any, records: dict[str, Record]) -> None:
-    """fastavro gives the default of a missing field as the JSON that it is in the schema."""
+    """Defaults of missing fields: fastavro returns them as the JSON in the schema."""
     if isinstance(parsed, list):
         for item in parsed:
             _set_defaults(item, records)
@@ -59,9 +60,9 @@ def _set_defaults(parsed: Any, records: dict[str, Record]) -> None:
 
 
 def _default(schema: AvroType, value: Any) -> Any:
-    """A default as it would have been read."""
+    """Converts a default to the value that decoding would give."""
     if isinstance(schema, Union):
-        # Of the first branch, or of one that takes it.
+        # A value of the first branch, or of one that accepts it.
         kinds = {type(None): ("null",), bool: ("boolean",), str: ("string", "bytes", "enum", "fixed"),
                  list: ("array",), dict: ("record", "map"), int: ("int", "long", "float", "double"),
                  float: ("float", "double")}[type(value)]  # fmt: skip
@@ -102,9 +103,9 @@ def _without_logical_types(value: Any) -> Any:
 def read(
     data: bytes | memoryview, writer: Any, reader: Any = None, *, named: bool = False, name: str = ""
 ) -> Any:
-    """A value of Avro's bytes; with a reader's schema, resolved to that.
+    """Decodes Avro's bytes; with a reader's schema, the value is resolved to it.
 
-    `named` gives values of records, enums and fixed types in unions as pairs of their name and value.
+    With `named`, values of records, enums and fixed types in unions are pairs of name and value.
     """
     import fastavro
 

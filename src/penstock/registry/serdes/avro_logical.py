@@ -1,4 +1,4 @@
-"""Avro's logical types: times and decimals as JSON has them, from and to what is stored."""
+"""Avro's logical types: converts times and decimals between JSON and their stored form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Convert = Callable[[Any], Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = date(1970, 1, 1)
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
-# Python's own context rounds to 28 digits, also when a number is only scaled.
+# Python's default context rounds to 28 digits, even when a number is only scaled.
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _TICKS = {"millis": 1000, "micros": 1}
 """Microseconds in a tick."""
@@ -73,7 +73,7 @@ def to_json(schema: AvroType) -> Convert | None:
 
 
 def _or_number(convert: Convert) -> Convert:
-    """A time outside of the calendar is printed as its number, which is taken back, too."""
+    """A time outside of the calendar is printed as its number, which is also accepted as input."""
 
     def shown_or_number(value: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""How Confluent's serializers say which schema a key or a value was written with.
+"""The framing of Confluent's serializers, which identifies the schema of a key or a value.
 
 Magic 0 and an id of four bytes before the payload, or, in a header of the record, magic 1 and a GUID. With
 Protobuf the indexes of the message in its file follow.
@@ -22,7 +22,7 @@ _MOST_INDEXES = 1000
 
 
 class Undecodable(RegistryError):
-    """Bytes that cannot be read with the schema that they name, or name none."""
+    """The bytes name no schema, or cannot be read with the schema that they name."""
 
     def __init__(self, reason: str, schema_id: int | None = None) -> None:
         super().__init__(reason)
@@ -37,7 +37,7 @@ class Framed(NamedTuple):
     guid: str | None
     payload: memoryview
     prefix: memoryview
-    """Where the indexes of a Protobuf message stand: in the payload, or behind the GUID in the header."""
+    """The bytes with the indexes of a Protobuf message: in the payload, or after the GUID in the header."""
 
 
 def take_apart(data: bytes, part: str, headers: Iterable[tuple[str, bytes | None]] = ()) -> Framed:

@@ -1,4 +1,4 @@
-"""JSON values and the JSON Schemas that they are checked with when they are written."""
+"""JSON values, validated with their JSON Schema when they are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.registry.serdes.values import Unencodable
 
 
 def read(data: bytes | memoryview) -> Any:
-    """The value of a payload. As with Confluent's deserializers, it is not checked with its schema again."""
+    """The value of a payload. As with Confluent's deserializers, it is not validated again."""
     try:
         return json.loads(bytes(data))
     except UnicodeDecodeError:

@@ -1,4 +1,6 @@
-"""Protobuf messages of a schema, made from its descriptors: by their indexes, by name, from and to JSON."""
+"""Protobuf messages of a schema, created from its descriptors: found by index or name, converted to JSON and
+back.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Messages:
-    """The message types of one schema, in a pool of their own: two versions of a name live side by side."""
+    """The message types of one schema, in their own pool, so that two versions of a name do not conflict."""
 
     def __init__(self, schema: ProtobufSchema) -> None:
         self.pool = descriptor_pool.DescriptorPool()
@@ -97,7 +99,7 @@ class ProtobufJson:
             raise Undecodable(f"it has no form in JSON: {error}") from None
 
     def encode(self, value: Any, name: str) -> bytes:
-        """With its indexes before it."""
+        """The message with its indexes in front."""
         message = self.messages.new(name)
         try:
             json_format.ParseDict(value, message, descriptor_pool=self.messages.pool)

@@ -1,4 +1,4 @@
-"""What encoders of all formats share: the error that names the field, and how a value is shown in it."""
+"""Shared by the encoders of all formats: the error that names the field, and a value's text in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.registry.errors import RegistryError
 
 
 class Unencodable(RegistryError):
-    """A value that the schema does not take; `path` leads to the part of it that is wrong."""
+    """A value that the schema does not accept; `path` is the path of the invalid part."""
 
     def __init__(self, reason: str, *path: str) -> None:
         self.reason = reason

@@ -137,7 +137,7 @@ class Each(Check):
     results: str = "topics"
     unless: Operation | None = None
     refuse: Refuse | None = None
-    goes_on: bool = False  # also with nothing left, because the request has more to it than the items
+    goes_on: bool = False  # also without items, because the request does more than that
     denied: str = "an error for each that is denied; the others are answered"
 
     def before(self, access: RequestAccess, request: Message) -> Message:
@@ -149,7 +149,7 @@ class Each(Check):
         assert self.resource is not None and self.operation is not None
         for item in items:
             name = self._name(access, item)
-            # Where there is no such id: ids are not secret, and the handler says so.
+            # An unknown id: ids are not secret, so the handler may report it.
             if name is None or access.allows(self.operation, self.resource, name):
                 allowed.append(item)
             else:
@@ -194,7 +194,7 @@ class Hidden(Check):
     def _allows(self, access: RequestAccess, item: Message) -> bool:
         assert self.resource is not None and self.operation is not None
         name = getattr(item, self.name)
-        # None is the answer to a topic id that no topic has: there is nothing to hide.
+        # None: no topic has this id, so there is nothing to hide.
         return name is None or access.allows(self.operation, self.resource, name)
 
 
@@ -256,7 +256,7 @@ class Operations(Check):
         assert self.resource is not None
         if not self.results:
             if getattr(answer, self.bits) != NOT_ASKED:
-                # To know what one may do with the cluster takes DESCRIBE on it.
+                # Returning the operations on the cluster requires DESCRIBE on it.
                 allowed = access.allows_on_cluster(Operation.DESCRIBE)
                 setattr(answer, self.bits, access.operations(self.resource, CLUSTER_NAME) if allowed else 0)
             return
@@ -275,7 +275,7 @@ def completed(access: RequestAccess, checks: Sequence[Check], answer: Message) -
     for check in checks:
         check.after(access, answer)
     if getattr(answer, "error_code", 0):
-        return answer  # of the whole: its parts are not answered
+        return answer  # an error of the whole request: its parts get no results
     for results, items in access.parts:
         setattr(answer, results, [*getattr(answer, results), *items])
     return answer

@@ -61,7 +61,7 @@ def _does(check: Check) -> bool:
 
 
 def _without_items(request: Message) -> Message:
-    """What is denied is no longer in it, so that all its lists are what is left: nothing."""
+    """Denied items were removed; here all lists are empty."""
     return Message(**{k: [] if isinstance(v, list) else v for k, v in request.__dict__.items()})
 
 
@@ -76,7 +76,7 @@ class TopicAccess:
     __slots__ = ("_acls", "_authorizer", "_host", "_known", "_name", "peer", "principal")
 
     READ, WRITE, CREATE = int(Operation.READ), int(Operation.WRITE), int(Operation.CREATE)
-    """Plain numbers: to hash a member of an enumeration takes longer than all else here."""
+    """Plain numbers, because hashing a member of an enumeration takes longer than everything else here."""
 
     def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
         self._authorizer = authorizer
@@ -88,7 +88,7 @@ class TopicAccess:
 
     @classmethod
     def of(cls, authorizer: Authorizer, context: RequestContext) -> TopicAccess:
-        """The one of its connection, unless another has logged in there."""
+        """The cached decisions of the connection, unless another principal has logged in on it."""
         accesses: dict[int, TopicAccess] = authorizer.accesses
         known = accesses.get(context.connection)
         if known is not None and known.principal is context.principal and known.peer is context.peer:

@@ -328,7 +328,7 @@ class GroupOffsets(Check):
 
 @dataclass(frozen=True)
 class SharedTopics(Check):
-    """ShareFetch: what a share session reads already. A topic that is denied by now leaves the session."""
+    """ShareFetch: the partitions of a share session. A topic that is denied now leaves the session."""
 
     resource: ResourceType = ResourceType.TOPIC
     operation: Operation = Operation.READ

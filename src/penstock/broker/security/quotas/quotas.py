@@ -44,7 +44,7 @@ class ClientQuotas:
         self._bounds: OrderedDict[tuple[str, Who], tuple[float, Shared] | None] = OrderedDict()
         self._rates: Recent[tuple[str, Shared], SampledRate] = Recent(_MAX_RATES, _waits_until)
         self._buckets: Recent[Shared, TokenBucket] = Recent(_MAX_RATES, _waits_until)
-        # Until when those who share a quota get no records.
+        # Until when the clients that share a quota get no records.
         self._fetch_waits: Recent[Shared, float] = _no_waits()
         self.is_active = False
 
@@ -161,7 +161,7 @@ class ConnectionQuotas:
         self.most, self.overrides, self.most_new = 2**31 - 1, dict[str, int](), 2**31 - 1
 
     def update(self, quotas: Quotas) -> None:
-        """These are in force from now on; what was measured so far counts on."""
+        """Applies new quotas; rates measured so far are kept."""
         found = {}
         for entity, values in quotas.items():
             if entity[0][0] == "ip" and CONNECTIONS in values:

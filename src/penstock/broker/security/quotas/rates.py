@@ -6,10 +6,10 @@ from collections import deque
 
 
 class SampledRate:
-    """Of the last `samples` windows of `window_ms`: what was recorded in them, in a second.
+    """The rate per second over the last `samples` windows of `window_ms`.
 
-    A client that is new is measured as if it had been silent in all windows but one before: so its first
-    burst is not taken for its rate. `waits_until` is until when those who have this rate are to wait.
+    A new client is measured as if it had been silent in all previous windows but one, so that its first burst
+    does not count as its rate. `waits_until` is until when the clients with this rate are throttled.
     """
 
     __slots__ = ("_samples", "_values", "_window_ms", "waits_until")
@@ -18,7 +18,7 @@ class SampledRate:
         self._samples = samples
         self._window_ms = window_ms
         self.waits_until = 0.0
-        self._values: deque[list[float]] = deque()  # of pairs: when the sample began, and its sum
+        self._values: deque[list[float]] = deque()  # pairs: start of the sample, and its sum
 
     def record(self, value: float, now_ms: float) -> None:
         values = self._values
@@ -28,7 +28,7 @@ class SampledRate:
             values[-1][1] += value
 
     def measure(self, now_ms: float) -> tuple[float, float]:
-        """The rate in a second, and the milliseconds that it is measured over."""
+        """The rate per second, and the milliseconds over which it is measured."""
         values, window = self._values, self._window_ms
         oldest = now_ms - self._samples * window
         while values and values[0][0] <= oldest:
@@ -43,15 +43,15 @@ class SampledRate:
         return sum([value for _, value in values]) * 1000 / elapsed, elapsed
 
     def throttle_ms(self, bound: float, now_ms: float) -> int:
-        """How long nothing more may be recorded for the rate to be the bound; 0 where it is within."""
+        """For how long nothing may be recorded until the rate is within the bound; 0 if it is."""
         rate, elapsed = self.measure(now_ms)
         return round((rate - bound) / bound * elapsed) if rate > bound else 0
 
 
 class TokenBucket:
-    """Tokens that come at a rate, up to a burst. What is taken may exceed what is there, once.
+    """A token bucket. One request may take more tokens than available.
 
-    `waits_until` is until when nothing more may be taken.
+    `waits_until` is until when no tokens may be taken.
     """
 
     __slots__ = ("_burst_s", "_last_ms", "_tokens", "waits_until")
@@ -74,6 +74,6 @@ class TokenBucket:
         self._tokens -= count
 
     def throttle_ms(self, rate: float, now_ms: float) -> int:
-        """How long it takes until something may be taken again."""
+        """The time until tokens may be taken again."""
         tokens = self.tokens(rate, now_ms)
         return 0 if tokens >= 0 else round(-tokens / rate * 1000)

@@ -14,8 +14,9 @@ _CANDIDATES = 4
 
 
 class Recent(Generic[K, V]):
-    """`waits_until(value)` is until when its client is to wait. A client that still waits is kept in favour
-    of one that does not: a flood of new names does not end a wait. All work is independent of the size."""
+    """`waits_until(value)` is until when its client is throttled. Clients that are still throttled are kept
+    longer: a flood of new names does not end a throttle time. The cost is independent of the size.
+    """
 
     def __init__(self, most: int, waits_until: Callable[[V], float]) -> None:
         self._most = most
@@ -44,6 +45,6 @@ class Recent(Generic[K, V]):
             if self._waits_until(value) <= now:
                 break
             waiting.append((key, value))
-        else:  # all of them wait: the shortest wait is given up
+        else:  # all of them are throttled: remove the one with the shortest time left
             waiting.remove(min(waiting, key=lambda one: self._waits_until(one[1])))
         self._values.update(waiting)

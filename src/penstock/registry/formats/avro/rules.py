@@ -2,8 +2,8 @@
 
 The rules, their names and the paths (JSON pointers into the reader's schema) are those of Avro's Java
 `SchemaCompatibility`; the sentences are those of Confluent's registry, which tools show and parse. The
-checker of Avro's Python package keeps reasons and places in separate sets, so that one cannot be determined
-which belongs to which; hence this one.
+checker of Avro's Python package keeps reasons and places in separate sets, so that it is unknown which reason
+belongs to which place; this one keeps them together.
 """
 
 from __future__ import annotations

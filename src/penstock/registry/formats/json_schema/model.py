@@ -57,7 +57,7 @@ _ARRAY = (
 
 
 def draft_of(value: Any) -> int:
-    """The draft that `$schema` names; 7 where it names none that we know, as in Confluent's registry."""
+    """The draft that `$schema` names; 7 for an unknown one, as in Confluent's registry."""
     declared = value.get("$schema") if isinstance(value, dict) else None
     if not isinstance(declared, str):
         return 7
@@ -149,7 +149,7 @@ class Combined(Node):
     criterion: str = "allOf"
     parts: list[Node] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    """For each part a text that is equal for equal schemas; duplicates count once."""
+    """A text for each part; equal schemas have equal texts. Duplicates count once."""
 
 
 @dataclass(eq=False, slots=True)
@@ -414,7 +414,7 @@ def _lookup(uri: str, resolver: Any) -> tuple[Any, Any]:
 
 
 def key_of(value: Any) -> str:
-    """A text that is equal for equal JSON values: 1 and 1.0 are, and the order of keys is none."""
+    """A text that is equal for equal JSON values: 1 equals 1.0, and the order of keys does not matter."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float) and value.is_integer():

@@ -1,8 +1,10 @@
-"""A .proto text to descriptors, as Confluent's registry takes it: without the definitions of custom options.
+"""Compiles a .proto text to descriptors, as Confluent's registry accepts it: without the definitions of
+custom options.
 
-protoc says which custom options nothing defines, and which names it looked for in too near a scope (inside of
-`package io.confluent`, `confluent.field_meta` is taken for `io.confluent.field_meta`). The first are left out
-of what it sees and kept aside, the second are written from the root; then it is asked again.
+protoc reports which custom options are undefined, and which names it looked up in a nested scope first
+(inside `package io.confluent`, `confluent.field_meta` is read as `io.confluent.field_meta`). Undefined
+options are removed from the text that protoc gets, and kept separately; names of the second kind are written
+with a leading dot; then protoc runs again.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _IN_BRACKETS = frozenset(("field", "value", "range"))
 
 @dataclass(slots=True)
 class _Source:
-    """A text, and which of its custom options protoc is not to see as they are."""
+    """A text, and the custom options that are removed or rewritten for protoc."""
 
     text: str
     rooted: set[str] = field(default_factory=set)
@@ -41,7 +43,7 @@ class _Source:
     written: WrittenOptions | None = None
 
     def prepare(self) -> str:
-        """What protoc is to see."""
+        """The text for protoc."""
         if not self.rooted and not self.unknown:
             self.seen = self.text
             return self.seen
@@ -53,7 +55,7 @@ class _Source:
         return [each for each in self.written.options if each.name in self.unknown] if self.written else []
 
     def learn(self, place: tuple[int, int], message: str) -> bool:
-        """From an error; False if it is about something else."""
+        """Handles an error of protoc. False if the error has another cause."""
         if not message.startswith('Option "('):
             return False
         if self.written is None:
@@ -77,15 +79,15 @@ class _Source:
 @dataclass(frozen=True, slots=True)
 class Compiled:
     files: list[FileDescriptorProto]
-    """Those that are imported, then the one that was asked for."""
+    """The imported files, then the requested one."""
     source: str
-    """What its places are in."""
+    """The text that source positions refer to."""
     unknown: dict[Path, list[tuple[tuple[int, int], str, str]]]
-    """Place, name and value of options that nothing defines, by the element that has them."""
+    """Position, name and value of undefined options, by their element."""
 
 
 def compile_proto(files: Mapping[str, str], main: str) -> Compiled:
-    """InvalidSchema for what protoc refuses otherwise."""
+    """Raises InvalidSchema for other errors of protoc."""
     sources = {name: _Source(text) for name, text in files.items()}
     for _ in range(_ROUNDS):
         try:
@@ -117,7 +119,9 @@ _Element = tuple[tuple[int, int], tuple[int, int], Path, bool]
 
 
 def _elements(file: FileDescriptorProto) -> list[_Element]:
-    """Start, end, path, and whether its options are in brackets; in the order of the text."""
+    """Start, end and path of each element, and whether its options are in brackets; in the order of the
+    text.
+    """
     found: list[_Element] = []
     for location in file.source_code_info.location:
         kind = _kind(tuple(location.path))
@@ -130,7 +134,7 @@ def _elements(file: FileDescriptorProto) -> list[_Element]:
 
 
 def _kind(path: Path) -> str | None:
-    """What an element is; None for other places, as that of a name."""
+    """The kind of element; None for other locations, such as that of a name."""
     if not path or len(path) % 2:
         return None
     inside, kind = _OF_FILE, ""
@@ -141,13 +145,13 @@ def _kind(path: Path) -> str | None:
 
 
 def _around(elements: list[_Element], option: WrittenOption) -> Path:
-    """The innermost element that an option stands in; () is the file."""
+    """The innermost element that contains an option; () is the file."""
     bracketed = option.brackets is not None
     path: Path = ()
     for start, end, each, in_brackets in elements:
         if start > option.place:
             break
-        # Brackets are behind the ranges that they are about, and not in them.
+        # Brackets follow the ranges that they belong to, and are not inside them.
         if in_brackets == bracketed and (option.place < end or bracketed):
             path = each
     return path

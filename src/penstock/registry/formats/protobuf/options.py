@@ -50,7 +50,7 @@ class OptionReader:
         self._classes: dict[str, Any] = {}
         self._pool = None
         if any(file.name == "google/protobuf/descriptor.proto" for file in files):
-            # Only then can a file define options of its own.
+            # Only then can a file define its own options.
             self._pool = descriptor_pool.DescriptorPool()
             for file in files:
                 bare = descriptor_pb2.FileDescriptorProto()
@@ -67,10 +67,10 @@ class OptionReader:
         place: Callable[[int, int], Place] | None = None,
         unknown: Iterable[tuple[Place, str, str]] = (),
     ) -> list[str]:
-        """Each option that is set, as it is written behind `option` or in brackets.
+        """The text of each option that is set, as after `option` or in brackets.
 
-        place     where the source has the nth option of this number: they keep its order
-        unknown   place, name and value of options that no file defines
+        place     where the source has the nth option of this number: they keep its order unknown   place,
+        name and value of options that no file defines
         """
         found = [
             (place(number, index) if place is not None else _NOWHERE, name, text)
@@ -132,7 +132,7 @@ def _value(field: FieldDescriptor, value: Any, normalize: bool) -> str:
 
 
 def _aggregate(message: Any, normalize: bool) -> str:
-    """A message as protoc reads it back: `{ name: value, … }`."""
+    """A message in the form that protoc parses: `{ name: value, … }`."""
     entries: list[tuple[str, str]] = []
     for field, value in message.ListFields():
         name = f"[{field.full_name}]" if field.is_extension else field.name
@@ -163,7 +163,7 @@ def listed(items: list[str]) -> str:
 
 
 def _float(value: float) -> str:
-    """The shortest decimal that is this 32-bit float."""
+    """The shortest decimal that parses to this 32-bit float."""
     for digits in range(6, 10):
         text = f"{value:.{digits}g}"
         if value != value or value in (float("inf"), float("-inf")):

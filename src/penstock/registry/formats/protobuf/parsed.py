@@ -1,6 +1,6 @@
 """Protobuf schemas: .proto text, or the base64 of a FileDescriptorProto, sent by Confluent's Python client.
 
-protoc says what is valid; the descriptors it gives are what is compared and printed.
+protoc validates; its descriptors are compared and printed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProtobufSchema(ParsedSchema):
         return Printer(self.raw, self._options, self._spelling, normalize=True).text()
 
     def formatted(self, style: str) -> str:
-        """`serialized` is the descriptor in base64; `ignore_extensions` leaves out extensions."""
+        """`serialized` is the descriptor in base64; `ignore_extensions` omits extensions."""
         if style == "serialized":
             return base64.b64encode(self.raw.SerializeToString(deterministic=True)).decode()
         if style == "ignore_extensions":
@@ -100,7 +100,7 @@ def _parse(text: str, references: tuple[ResolvedReference, ...]) -> ProtobufSche
 
 
 def _source(text: str, references: tuple[ResolvedReference, ...]) -> str:
-    """The .proto text; a descriptor is printed as one, so that protoc judges both."""
+    """The .proto text. A descriptor is printed as text first, so that protoc validates both."""
     if not _BASE64.match(text.strip()):
         return text
     file = FileDescriptorProto()
@@ -113,14 +113,14 @@ def _source(text: str, references: tuple[ResolvedReference, ...]) -> str:
     try:
         return Printer(file, OptionReader(imported)).text()
     except (TypeError, ValueError, LookupError) as error:
-        # A descriptor from outside may point at parts that it does not have.
+        # An untrusted descriptor may refer to parts that it does not have.
         raise InvalidSchema(f"Could not parse Protobuf - the descriptor is inconsistent: {error}") from None
 
 
 def _imported(
     file: FileDescriptorProto, references: tuple[ResolvedReference, ...]
 ) -> list[FileDescriptorProto]:
-    """The files that a descriptor imports, compiled: without them its custom options are bare bytes."""
+    """The compiled files that a descriptor imports: without them its custom options are only bytes."""
     if not (file.dependency or getattr(file, "option_dependency", ())):
         return []
     lines = ['syntax = "proto3";', *(f'import "{name}";' for name in file.dependency)]

@@ -47,7 +47,9 @@ class Refused(InvalidSchema):
 
 
 def include_path() -> list[str]:
-    """Where every schema finds google/protobuf and confluent, and google/type where that is installed."""
+    """The include directories of every schema: google/protobuf and confluent, and google/type if it is
+    installed.
+    """
     found = [str(_BUNDLED)]
     spec = importlib.util.find_spec("grpc_tools")
     if spec is None or spec.origin is None:
@@ -71,7 +73,7 @@ def is_well_known(name: str) -> bool:
 
 
 def compile_files(files: Mapping[str, str], main: str) -> bytes:
-    """The serialized FileDescriptorSet of `main` and all that it imports, with the places of the source."""
+    """The serialized FileDescriptorSet of `main` and all its imports, with source positions."""
     for name in files:
         if not _is_safe(name):
             raise InvalidSchema(f"{name[:200]!r} cannot be the name of a file to import")
@@ -96,7 +98,7 @@ def _is_safe(name: str) -> bool:
 
 
 def _refused(path: Path, main: str) -> Refused:
-    """What protoc said, in words without the rest of a long list."""
+    """The error message of protoc, truncated if it is a long list."""
     with path.open(encoding="utf-8", errors="replace") as file:
         lines = file.read(_MOST_ERRORS).splitlines()
     lines = [line.removeprefix("files/") for line in lines if not _NOISE.search(line)]
@@ -133,7 +135,7 @@ class _Compiler:
                     return self._ask(child, request.encode())
                 except (BrokenPipeError, EOFError):
                     self.stop()
-                    # A child that was idle may have been ended by someone else; a fresh one died of the text.
+                    # An idle child may have been killed from outside; a new one was crashed by the text.
                     if fresh or attempt == 2:
                         raise InvalidSchema("Could not parse Protobuf - protoc failed on this text") from None
                 except TimeoutError:

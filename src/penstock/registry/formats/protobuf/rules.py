@@ -82,7 +82,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """A message or an enum, the file's package, and its name inside of that."""
+    """A message or an enum, the file's package, and its name inside that package."""
 
     package: str
     local: str
@@ -127,7 +127,7 @@ Schema = tuple[FileDescriptorProto, Sequence[FileDescriptorProto], Sequence[Refe
 
 
 def incompatibilities(original: Schema, update: Schema) -> list[Difference]:
-    """What in `update` keeps it from reading the data of `original`."""
+    """Why `update` cannot read the data of `original`."""
     old, new = _Side(*original), _Side(*update)
     checker = _Checker(old, new)
     if old.file.package != new.file.package:
@@ -186,7 +186,7 @@ class _Checker:
                     if _label(before[number], old, old_file) == "required":
                         self.add("REQUIRED_FIELD_REMOVED", (*path, str(number)))
                 elif member_before in kept or member_before in surviving:
-                    # A oneof that went with all its members is a set of fields that were removed.
+                    # A oneof that was removed with all its members counts as removed fields.
                     self.add("ONEOF_FIELD_REMOVED", (*path, member_before, str(number)))
             elif number not in before:
                 if member_after is None and _label(after[number], new, new_file) == "required":
@@ -276,7 +276,7 @@ class _Checker:
             return isinstance(was.kind, DescriptorProto) == isinstance(becomes.kind, DescriptorProto)
         pair = (id(was.kind), id(becomes.kind))
         if pair not in self._imported:
-            self._imported[pair] = True  # what leads back here is compatible unless found otherwise
+            self._imported[pair] = True  # a recursive type is assumed compatible here
             count = len(self.found)
             self.message(was.kind, becomes.kind, tuple(was.local.split(".")), was.file, becomes.file)
             self._imported[pair] = len(self.found) == count
@@ -310,7 +310,7 @@ def _oneof(message: DescriptorProto, field: FieldDescriptorProto) -> str | None:
 
 
 def _label(field: FieldDescriptorProto, message: DescriptorProto, file: FileDescriptorProto) -> str | None:
-    """optional, required, repeated; None for a plain field of proto3 or an edition, where no word stands."""
+    """optional, required or repeated; None for a plain field of proto3 or an edition, which has no label."""
     if field.label == _F.LABEL_REPEATED:
         return "repeated"
     if file.syntax == "editions":

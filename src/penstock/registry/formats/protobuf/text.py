@@ -1,8 +1,9 @@
-"""Protobuf descriptors back to .proto text, in the order and layout in which Confluent's registry stores it.
+"""Prints Protobuf descriptors as .proto text, in the order and layout in which Confluent's registry stores
+it.
 
-Types are spelled as the source spelled them (`Status` or `.pkg.Status`). Normalised, they are full names,
-fields come by number and options by name. Comments are not kept. The order of messages is: clients count
-them, and with them the messages that protoc makes for maps and groups.
+Types are written as in the source (`Status` or `.pkg.Status`). If normalised, they are full names, fields are
+sorted by number and options by name. Comments are dropped. The order of messages is kept, because clients
+count them, including the messages that protoc generates for maps and groups.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _LABELS = {
     FieldDescriptorProto.LABEL_REPEATED: "repeated ",
 }
 _LAST: Place = (1 << 31, 0)
-# Where descriptor.proto has the options of an element.
+# The fields of descriptor.proto with the options of an element.
 _FILE, _MESSAGE, _FIELD, _ONEOF, _ENUM, _VALUE, _SERVICE, _METHOD, _RANGE = 8, 7, 8, 2, 3, 3, 3, 4, 3
 _MAX_FIELD = 1 << 29
 _MAX_ENUM = (1 << 31) - 1
@@ -46,8 +47,9 @@ _TYPE_NAME = re.compile(r"\.?[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*\Z
 
 
 class Spelling:
-    """How the source wrote the names of types and in which order the options, found through the places that
-    protoc recorded; and the options that it did not see."""
+    """The spelling of type names and the order of options in the source, from the positions that protoc
+    recorded; and the options that were hidden from protoc.
+    """
 
     def __init__(
         self,
@@ -62,11 +64,11 @@ class Spelling:
         self._tabbed: dict[int, list[int]] = {}
 
     def option(self, path: Path, index: int) -> Place:
-        """Where an option is that may be repeated."""
+        """The position of an option that may be repeated."""
         if self._starts is None:
             self._starts = {}
             for below, span in self._spans.items():
-                # `option (a).b = 1` has its place in `(a)`.
+                # The position of `option (a).b = 1` is recorded at `(a)`.
                 for length in range(2, len(below) + 1):
                     start = (span[0], span[1])
                     self._starts[below[:length]] = min(start, self._starts.get(below[:length], start))
@@ -76,7 +78,7 @@ class Spelling:
         return path in self._spans
 
     def name(self, path: Path) -> str | None:
-        """The name at a place; None when it was not written as one word there."""
+        """The name at a position; None if it is not one word in the source."""
         span = self._spans.get(path)
         if span is None or len(span) != 3:
             return None
@@ -95,14 +97,14 @@ class Spelling:
     def _columns(self, line: int) -> list[int]:
         """The column of each byte: protoc counts a tab up to the next multiple of eight.
 
-        Made once for a line: a whole schema may stand in one.
+        Computed once per line: a whole schema may be on one line.
         """
         if line not in self._tabbed:
             column, columns = 0, []
             for byte in self._lines[line]:
                 columns.append(column)
                 column += 8 - column % 8 if byte == 9 else 1
-            self._tabbed = {line: columns}  # names are asked for in about the order of lines
+            self._tabbed = {line: columns}  # names are requested roughly in the order of lines
         return self._tabbed[line]
 
 
@@ -165,7 +167,7 @@ class Printer:
         return [f"import {kind}{quote(name)};\n" for kind, name in lines]
 
     def _option_texts(self, options: Any, path: Path, field: int) -> list[str]:
-        """Of the element with this path, whose options are this field of it."""
+        """The options of the element with this path, which are in this field of it."""
         spelling, source = self._spelling, self._source
         return self._options.texts(
             options,
@@ -230,7 +232,9 @@ class Printer:
         return "".join(_block([indented(text) for text in block]) for block in blocks)
 
     def _nested(self, message: DescriptorProto, path: Path, made: set[str]) -> list[tuple[int, str]]:
-        """The nested messages, each with how many map entries stand before it: it must keep its index."""
+        """The nested messages, each with the number of map entries before it, because it must keep its
+        index.
+        """
         found, entries = [], 0
         for i, nested in enumerate(message.nested_type):
             if nested.name not in made:
@@ -381,12 +385,12 @@ class Printer:
 
 
 def _groups(fields: Any) -> set[str]:
-    """The messages that are written where the field is that uses them."""
+    """The messages that are written inside the field that uses them (groups and map entries)."""
     return {f.type_name.rpartition(".")[2] for f in fields if f.type == FieldDescriptorProto.TYPE_GROUP}
 
 
 def default_json_name(name: str) -> str:
-    """protoc's: underscores go, and the letter after one becomes a capital."""
+    """As protoc: underscores are removed, and the letter after one becomes a capital."""
     return re.sub(r"_+(.?)", lambda m: m[1].upper() if m[1].isascii() else m[1], name)
 
 
@@ -417,7 +421,7 @@ def _block(texts: list[str]) -> str:
 
 
 def _checked(name: str, pattern: re.Pattern[str] = _IDENTIFIER) -> str:
-    """Descriptors from outside may hold any text as a name; only a name may get into the source."""
+    """An untrusted descriptor may contain any text as a name; only valid names may get into the source."""
     if not pattern.match(name):
         raise InvalidSchema(f"{name[:100]!r} is not a Protobuf name")
     return name

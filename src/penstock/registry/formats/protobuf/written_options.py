@@ -1,8 +1,8 @@
-"""Custom options as a .proto text writes them, for those that no file at hand defines.
+"""Custom options as written in a .proto text, for options that no known file defines.
 
-protoc refuses an option whose definition is not imported; Confluent's registry, which does not look for
-definitions, keeps it as it is written. Here such options are taken out of what protoc sees, found again by
-the element in which they stand, and printed with the others.
+protoc rejects an option whose definition is not imported; Confluent's registry, which does not look up
+definitions, keeps it as written. Here such options are removed from the text that protoc gets, assigned to
+their element, and printed with the others.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class WrittenOption:
 
     name: str
     value: str
-    """As it is printed."""
+    """The printed text."""
     place: Place
-    """Of its name, from 0, as protoc counts: in bytes, a tab up to the next multiple of eight."""
+    """The column of its name, from 0, as protoc counts: in bytes, a tab up to the next multiple of eight."""
     name_start: int
     start: int
     end: int
-    """Of all of it, from `option` to the semicolon where it is a statement."""
+    """The range of the whole option; of a statement, from `option` to the semicolon."""
     brackets: Brackets | None
 
 
@@ -121,13 +121,13 @@ class WrittenOptions:
         try:
             value = _Value(tokens[sign + 1 :]).text()
         except (ValueError, IndexError):
-            return  # protoc says what is wrong with it
+            return  # protoc reports the error
         name = "".join(token.text for token in tokens[:sign])
         place = self._place(tokens[0].start)
         self.options.append(WrittenOption(name, value, place, tokens[0].start, start, end, brackets))
 
     def _place(self, offset: int) -> Place:
-        """Asked for in the order of the text."""
+        """Call it in the order of the text."""
         for character in self._text[self._seen : offset]:
             if character == "\n":
                 self._line, self._column = self._line + 1, 0
@@ -139,7 +139,7 @@ class WrittenOptions:
         return self._line, self._column
 
     def without(self, gone: Iterable[WrittenOption]) -> str:
-        """The text with blanks in place of these, so that all else keeps its line and column."""
+        """The text with spaces instead of these options, so that the rest keeps its line and column."""
         characters = list(self._text)
 
         def blank(start: int, end: int) -> None:
@@ -166,7 +166,7 @@ class WrittenOptions:
         return _as_text("".join(characters))
 
     def from_the_root(self, names: Collection[str]) -> str:
-        """The text with these names looked up from the root: `(a.b)` as `(.a.b)`."""
+        """The text with these names made absolute: `(a.b)` becomes `(.a.b)`."""
         parts, at = [], 0
         for option in self.options:
             if option.name in names:
@@ -180,7 +180,7 @@ def _as_text(text: str) -> str:
 
 
 def _end(tokens: Sequence[Token], start: int, symbol: str) -> int:
-    """Where the symbol is that ends what begins here, past all that is in brackets; or where these end."""
+    """The position of the next of these symbols outside of brackets; the end if there is none."""
     depth = 0
     for i in range(start, len(tokens)):
         text = tokens[i].text if tokens[i].kind == "symbol" else ""
@@ -196,7 +196,7 @@ def _end(tokens: Sequence[Token], start: int, symbol: str) -> int:
 
 
 class _Value:
-    """The value of an option, read from its tokens and printed like that of one which protoc knows."""
+    """The value of an option, parsed from its tokens and printed like the value of a defined option."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tokens
