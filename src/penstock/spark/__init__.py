@@ -1,4 +1,4 @@
-"""Kafka topics in Spark: the data source, the exactly-once sink, and what streams need beside them.
+"""Kafka topics in Spark: the data source, the exactly-once sink, and helpers for streams.
 
 Spark's Python workers import this package for every task, so names are loaded when they are used.
 """

@@ -3,11 +3,11 @@
     orders.writeStream.foreachBatch(delta.writer("tables/orders")).option("checkpointLocation", ...).start()
     prices.writeStream.foreachBatch(delta.writer("tables/prices", mode="upsert", key=["sku"]))...
 
-The commit that adds a batch to the table carries the query's id and the batch's number as an application
+The commit that adds a batch to the table contains the query's id and the batch's number as an application
 transaction of the Delta protocol: a batch that is run again finds its number and changes nothing, and of two
-runs at once only one can commit. Rows are appended by the tasks, each of which writes a file into the table's
-directory; the driver commits the files. What it does not commit nobody reads, and VACUUM deletes it. A batch
-that is upserted, or goes to a partitioned table, is collected by the driver as Arrow, and must fit there.
+concurrent runs only one can commit. For appends each task writes a file into the table's directory, and the
+driver commits the files. Files that are not committed are not read, and VACUUM deletes them. A batch that is
+upserted, or goes to a partitioned table, is collected on the driver as Arrow, and must fit in its memory.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def read(
     version: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The table as a DataFrame: Spark reads the files of its newest version (or of `version`)."""
+    """The table as a DataFrame: Spark reads the files of its latest version, or of `version`."""
     from pyspark.sql.types import StructType
 
     table = _open(str(path), dict(storage_options or {}), version)
@@ -176,7 +176,7 @@ class DeltaWriter:
     def _table(self, schema: pa.Schema) -> DeltaTable:
         table = _open(self._path, self._storage)
         while table is None:
-            # Apart from the first rows, so that every commit of rows is checked against a version before it.
+            # In a separate commit, so that every commit of rows is checked against a previous version.
             try:
                 DeltaTable.create(
                     self._path,

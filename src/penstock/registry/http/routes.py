@@ -25,7 +25,9 @@ class Route:
 
     @property
     def role(self) -> Role:
-        """The required role: `write` for schemas, `admin` for settings that affect all schemas."""
+        """The required role: `read`, `write` to change schemas, `admin` for settings that affect all of
+        them.
+        """
         if self.method == "GET" or self.handler in _READING:
             return Role.READ
         return Role.ADMIN if self.path in _ADMINISTRATION else Role.WRITE

@@ -1,4 +1,4 @@
-"""Rows as Avro: the schema of a type of Spark's, and columns to bytes of a schema."""
+"""Encodes rows as Avro: the schema of a Spark type, and columns as bytes of a schema."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ _NOT_NULL = "and its Avro type does not take null"
 
 
 def avro_schema(kind: T.DataType, name: str = "Value") -> str:
-    """The schema of rows of this type; the same text for the same type. Records inside are named by their
-    fields, in the namespace of what they are in, as Spark's to_avro names them."""
+    """The schema of rows of this type; the same text for the same type. Nested records are named after their
+    fields, in the namespace of the enclosing record, as by Spark's to_avro.
+    """
     return json.dumps(_schema(kind, name, "", "", "the value"), ensure_ascii=False)
 
 
@@ -104,7 +105,7 @@ _SCHEMAS: tuple[tuple[type[T.DataType], Any], ...] = (
 
 
 def encoder(schema: AvroType, kind: T.DataType, place: str = "") -> Encode:
-    """Columns of Spark's type as bytes of the schema; NotTyped where these do not go together."""
+    """Encodes columns of a Spark type as bytes of the schema. Raises NotTyped if they do not match."""
     if isinstance(schema, AvroUnion):
         return _union(schema, kind, place)
     if schema.type == "null":
@@ -185,7 +186,7 @@ def _record(schema: Record, kind: T.StructType, place: str) -> Encode:
 
 
 def _blocks(item: Encode) -> Encode:
-    """Arrays and maps: a block of all items, if there are any, and an empty one."""
+    """Arrays and maps: one block with all items, if there are any, and an empty block."""
     end = always(b"\0")
 
     def pieces(array: pa.Array) -> list[Piece]:

@@ -1,7 +1,8 @@
-"""Columns of bytes: what the encoders of all formats are made of. Whole columns at a time, no row in Python.
+"""Columns of bytes, the building blocks of all encoders. They process whole columns, never single rows in
+Python.
 
-An encoder takes an Arrow array without nulls and gives pieces: arrays of bytes, or one value for all rows. A
-record is its pieces, one after the other. `nullable` takes care of nulls around an encoder.
+An encoder takes an Arrow array without nulls and returns pieces: arrays of bytes, or one value for all rows.
+A record is the concatenation of its pieces. `nullable` wraps an encoder to handle nulls.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def always(data: bytes) -> pa.Scalar:
 
 
 def from_sizes(sizes: Numbers, data: Any) -> pa.Array:
-    """Rows of these sizes, one after the other in `data`."""
+    """Rows of these sizes, concatenated in `data`."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     return _from_ends(ends, data)
@@ -63,7 +64,7 @@ def joined(pieces: Sequence[Piece], rows: int) -> pa.Array:
 
 
 def spread(dense: pa.Array, valid: Numbers) -> pa.Array:
-    """As many rows as `valid`: those of `dense` where it is true, empty ones elsewhere. No byte is moved."""
+    """As many rows as `valid`: those of `dense` where it is true, empty ones elsewhere. Copies no bytes."""
     ends, data = _ends(dense)
     sizes = np.zeros(len(valid), np.int64)
     sizes[valid] = np.diff(ends)
@@ -73,7 +74,7 @@ def spread(dense: pa.Array, valid: Numbers) -> pa.Array:
 
 
 def grouped(items: pa.Array, lengths: Numbers) -> pa.Array:
-    """Rows of so many items each, one after the other. No byte is moved."""
+    """Rows with these numbers of items, concatenated. Copies no bytes."""
     ends, data = _ends(items)
     places = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=places[1:])
@@ -81,7 +82,7 @@ def grouped(items: pa.Array, lengths: Numbers) -> pa.Array:
 
 
 def nullable(encode: Encode, before: bytes, otherwise: bytes) -> Encode:
-    """`before` goes before a value, and `otherwise` stands for null."""
+    """Prefixes each value with `before`, and writes `otherwise` for null."""
     first, instead = always(before), always(otherwise)
 
     def pieces(array: pa.Array) -> list[Piece]:
@@ -135,7 +136,7 @@ def zigzag(numbers: Numbers) -> Numbers:
 
 
 def varints(numbers: Numbers) -> pa.Array:
-    """Unsigned numbers in seven bits a byte, the lowest first."""
+    """Unsigned varints: seven bits per byte, the lowest first."""
     numbers = numbers.astype(np.uint64, copy=False)
     most = int(numbers.max()) if len(numbers) else 0
     if most < 0x80:
@@ -182,7 +183,7 @@ def big_endian(array: pa.Array) -> Numbers:
 
 
 def shortest(rows: Numbers) -> pa.Array:
-    """The same numbers without the bytes that only repeat the sign."""
+    """The same numbers without redundant sign bytes."""
     sign = rows[:, 0] >> 7
     differs = rows != (sign * np.uint8(255))[:, None]
     first = np.where(differs.any(axis=1), differs.argmax(axis=1), 16)

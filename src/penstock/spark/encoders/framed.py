@@ -1,6 +1,7 @@
-"""Rows in the framing of a schema registry's serializers: schemas of Spark's types, and encoders of columns.
+"""Encodes rows in the framing of a schema registry's serializers: schemas of Spark types, and encoders of
+columns.
 
-`schema_text` gives the schema that the sink registers for a type, so that others may register it before.
+`schema_text` returns the schema that the sink registers for a type, so that it can be registered beforehand.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def schema_text(schema_type: str, kind: DataType, subject: str) -> str:
 
 
 def record_name(subject: str) -> str:
-    """`page-views-value` is called PageViewsValue: a name in all formats, the same for the same subject."""
+    """`page-views-value` becomes PageViewsValue: a valid name in all formats, the same for the same
+    subject.
+    """
     words = re.findall(r"[A-Za-z0-9]+", subject.rpartition(":")[2])
     name = "".join(word[0].upper() + word[1:] for word in words)
     return name if name[:1].isalpha() else f"Record{name}"

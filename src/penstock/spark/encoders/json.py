@@ -1,4 +1,4 @@
-"""Rows as JSON, and the JSON Schema of a type of Spark's."""
+"""Encodes rows as JSON, and creates the JSON Schema of a Spark type."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ _INTEGERS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32}
 
 
 def json_schema(kind: T.DataType, name: str = "Value") -> str:
-    """The schema of rows of this type; the same text for the same type. Objects have no more properties than
-    are named, so that one more may be added later: what is open may have had anything by that name."""
+    """The schema of rows of this type; the same text for the same type. Objects are closed (no additional
+    properties), because adding a property to an open object is incompatible: old data may have any value
+    under its name.
+    """
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "title": name}
     return json.dumps({**head, **_schema(kind, "")}, ensure_ascii=False)
 
@@ -94,7 +96,7 @@ _SCHEMAS: tuple[tuple[type[T.DataType], dict[str, Any]], ...] = (
 
 
 def encoder(kind: T.DataType, place: str = "") -> Encode:
-    """Columns of a type as text; null is null. (NaN and infinite numbers, which JSON has not, too.)"""
+    """Encodes columns of a type as text. Nulls, NaN and infinite numbers become null."""
     if isinstance(kind, T.NullType):
         return lambda array: [always(b"null")]
     return nullable(_value(kind, place), b"", b"null")

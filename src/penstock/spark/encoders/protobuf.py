@@ -1,4 +1,4 @@
-"""Rows as Protobuf: the .proto of a type of Spark's, and columns to messages of a descriptor."""
+"""Encodes rows as Protobuf: the .proto of a Spark type, and columns as messages of a descriptor."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ _WHOLE = (T.ByteType, T.ShortType, T.IntegerType)
 
 
 def proto_schema(kind: T.DataType, name: str = "Value") -> str:
-    """The .proto of rows of this type; the same text for the same type. Fields have the numbers of their
-    places, so columns that are added belong at the end."""
+    """The .proto of rows of this type; the same text for the same type. A field's number is its position, so
+    new columns must be added at the end.
+    """
     if not isinstance(kind, T.StructType):
         raise NotTyped(f"a Protobuf message is a struct, not {kind.simpleString()}")
     lines = _message(kind, name, "", "")
@@ -109,7 +110,7 @@ _WORDS: tuple[tuple[type[T.DataType], str], ...] = (
 
 
 def encoder(message: Descriptor, kind: T.DataType, place: str = "") -> Encode:
-    """Columns of Spark's type as bytes of the message; NotTyped where these do not go together."""
+    """Encodes columns of a Spark type as bytes of the message. Raises NotTyped if they do not match."""
     if not isinstance(kind, T.StructType):
         raise NotTyped(
             f"{place or 'the column'} is {kind.simpleString()}, and {message.full_name} is a struct"
@@ -120,7 +121,7 @@ def encoder(message: Descriptor, kind: T.DataType, place: str = "") -> Encode:
         if field is None:
             raise NotTyped(f"the message {message.full_name} has no field {column.name}")
         takes.append((index, _any_field(field, column.dataType, f"{place}.{column.name}".lstrip("."))))
-    # In the order of numbers, as every other writer does it.
+    # In the order of field numbers, as other writers do it.
     takes.sort(key=lambda take: message.fields_by_name[kind.fields[take[0]].name].number)
 
     def pieces(array: pa.Array) -> list[Piece]:
@@ -131,7 +132,7 @@ def encoder(message: Descriptor, kind: T.DataType, place: str = "") -> Encode:
 
 
 def _any_field(field: FieldDescriptor, kind: T.DataType, place: str) -> Encode:
-    """With its tag; nothing for null."""
+    """A field with its tag; nothing for null."""
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
         if not isinstance(kind, T.MapType):
@@ -184,7 +185,7 @@ def _clash(field: FieldDescriptor, kind: T.DataType, place: str) -> NotTyped:
 
 
 def _tagged(field: FieldDescriptor, kind: T.DataType, place: str) -> Encode:
-    """One value of a field, its tag before it."""
+    """One value of a field, with its tag in front."""
     number = field.number
     if field.message_type is not None:
         name = field.message_type.full_name

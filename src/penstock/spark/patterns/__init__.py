@@ -1,4 +1,4 @@
-"""Row patterns (SQL's MATCH_RECOGNIZE): sequences of rows that belong together, found as they come.
+"""Row patterns (SQL's MATCH_RECOGNIZE): finds sequences of rows that match a pattern, as rows arrive.
 
     syntax       the text of PATTERN becomes an automaton
     navigation   FIRST, LAST, PREV, aggregates and columns of variables in expressions

@@ -1,8 +1,9 @@
-"""The clauses of MATCH_RECOGNIZE, from their texts to a plan: what Spark computes of rows, and the program.
+"""Compiles the clauses of MATCH_RECOGNIZE to a plan: the columns that Spark computes, and the matcher's
+program.
 
-A condition that is about one row alone is Spark's, and comes as a bit; what it asks of other rows becomes
-columns that Spark computes for every row, and registers of the matcher. `Plan` is plain data: it goes to the
-workers, and says whether the state of one pattern fits another.
+Spark computes a condition on a single row, and passes the result as a bit. For a condition on several rows,
+Spark computes columns for every row, and the matcher keeps registers. `Plan` is plain data: it is sent to the
+workers, and shows whether the state of one pattern fits another.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NUMBERS = ("int", "decimal", "double", "null")
 
 @dataclass(frozen=True)
 class Clauses:
-    """What the user wrote."""
+    """The user's clauses."""
 
     pattern: Fragment
     define: tuple[tuple[str, Fragment], ...] = ()
@@ -44,7 +45,7 @@ class Clauses:
     all_rows: bool = False
 
     def texts(self) -> list[Any]:
-        """All of it, in one spelling of spaces: two patterns of the same texts are the same."""
+        """All clauses with normalised spaces: patterns with the same text are the same."""
         return [
             _spaced(self.pattern.text),
             [[name, _spaced(each.text)] for name, each in self.define],
@@ -63,26 +64,29 @@ def _spaced(text: str) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a worker needs to know. Columns of `Values`: Spark's, and behind them those of rows before."""
+    """Everything that a worker needs. The columns of `Values` are Spark's, followed by those of
+    previous rows.
+    """
 
     pattern: str
     kinds: tuple[Kind, ...]
-    """Of Spark's columns."""
+    """The kinds of Spark's columns."""
     before: tuple[tuple[int, int], ...]
-    """More columns: Spark's, and of how many rows before."""
+    """Additional columns: one of Spark's, and the number of rows to look back."""
     conditions: Mapping[str, tuple[str, Mapping[str, tuple[str, int]]]]
-    """By variable: a condition that Spark did not compute, and its leaves: `row` and a column, or `register`
-    and one of `registers`."""
+    """By variable: a condition that Spark does not compute, and its leaves: `row` and a column, or `register`
+    and one of `registers`.
+    """
     registers: tuple[Mapping[str, Any], ...]
     outputs: tuple[Mapping[str, Any], ...]
-    """The registers of MEASURES."""
+    """The registers that MEASURES uses."""
     shown: tuple[int, ...]
-    """With ALL ROWS PER MATCH: the columns of the rows themselves."""
+    """With ALL ROWS PER MATCH: the columns of the matched rows."""
     within: int | None
     skip: tuple[str, tuple[int, ...]]
     all_rows: bool
     numbered: bool
-    """MATCH_NUMBER() is asked for, so the number of a partition's last match must be known."""
+    """Whether MATCH_NUMBER() is used, so that the number of a partition's last match must be kept."""
     texts: str
     """All clauses: a change of any of them is a change of the pattern."""
 
@@ -104,14 +108,14 @@ class Plan:
 
     @property
     def most_before(self) -> int:
-        """How many rows of a partition must be known behind the newest."""
+        """How many rows of a partition must be kept before the newest."""
         return max((back for _, back in self.before), default=0)
 
     def output_registers(self) -> tuple[Register, ...]:
         return tuple(_register(each) for each in self.outputs)
 
     def program(self) -> tuple[Program, list[tuple[int, Function]]]:
-        """The matcher's program, and the conditions that only look at a row and at those before it."""
+        """The matcher's program, and the conditions that only depend on a row and those before it."""
         auto = compile_pattern(Fragment(self.pattern))
         registers = tuple(_register(each) for each in self.registers)
         asking: dict[int, Function] = {}
@@ -157,7 +161,7 @@ def _number(auto: Automaton, name: str) -> int:
 
 
 class Draft:
-    """The clauses read, before the types of columns are known."""
+    """The parsed clauses, before the types of columns are known."""
 
     def __init__(self, clauses: Clauses, columns: Sequence[str]) -> None:
         self.clauses = clauses
@@ -182,7 +186,7 @@ class Draft:
         return list(self._texts)
 
     def _subsets(self) -> dict[str, frozenset[int]]:
-        """The variables that a name stands for: its own, or those of a subset."""
+        """The variables of a name: the variable itself, or those of a subset."""
         names = [each.upper() for each in self.automaton.variables]
         groups = {name: frozenset([at]) for at, name in enumerate(names)}
         for name, parts in self.clauses.subsets:
@@ -232,7 +236,7 @@ class Draft:
                 self.places.setdefault(leaf.local.text, reading.fragment)
 
     def plan(self, kinds: Sequence[Kind], columns: Sequence[str]) -> Plan:
-        """`kinds` of `texts`; BadPattern where a condition asks for more than there is."""
+        """`kinds` are the types of `texts`. Raises BadPattern for a condition that cannot be computed."""
         before: dict[tuple[int, int], int] = {}
 
         def column(local: Local) -> int:
@@ -297,7 +301,7 @@ class Draft:
         return found
 
     def _check(self, plan: Plan) -> None:
-        """Compiles the conditions as the workers will, with the user's text for messages."""
+        """Compiles the conditions as the workers do, with the user's text for error messages."""
         registers = tuple(_register(each) for each in plan.registers)
         for name, (text, leaves) in plan.conditions.items():
             values = {leaf: plan._value(registers, *what) for leaf, what in leaves.items()}

@@ -1,4 +1,4 @@
-"""What is wrong with the clauses of a pattern, and at which place of their text."""
+"""Errors in the clauses of a pattern, with their position in the text."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Fragment:
 
     text: str
     origin: int = 0
-    """Where it begins in the whole that the user wrote."""
+    """Its offset in the user's whole text."""
 
     def part(self, start: int, end: int) -> Fragment:
         return Fragment(self.text[start:end], self.origin + start)
 
 
 class BadPattern(SparkError):
-    """A clause that cannot be run. `offset` is a place in the user's whole text."""
+    """An invalid clause. `offset` is a position in the user's whole text."""
 
     def __init__(self, message: str, fragment: Fragment, at: int = 0) -> None:
         self.reason = message

@@ -1,7 +1,7 @@
-"""A pattern over a DataFrame: Spark computes what is asked of each row, and the measures of each match.
+"""A pattern over a DataFrame: Spark computes the inputs of each row, and the measures of each match.
 
-Values travel in types in which Arrow and Python agree: times as microseconds, dates as days, numbers as wide
-as there are. What comes out gets the types that Spark's SQL gives it.
+Values are passed in types that are the same in Arrow and Python: times as microseconds, dates as days,
+numbers in their widest types. Results get the types of Spark SQL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transport:
-    """How values of a type travel."""
+    """How values of a type are passed to the matcher."""
 
     kind: Kind
     type: DataType
@@ -38,8 +38,9 @@ class Transport:
 def find_matches(
     records: DataFrame, clauses: Clauses, partition_by: Sequence[str], order_by: Sequence[str]
 ) -> DataFrame:
-    """The matches in the records of each partition. The first of `order_by` is the event time, a TIMESTAMP,
-    of a stream with a watermark. BadPattern at the clause that is wrong."""
+    """Returns the matches in the records of each partition. The first column of `order_by` is the event time:
+    a TIMESTAMP, on a stream with a watermark. BadPattern has the position of an invalid clause.
+    """
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField, StructType
 
@@ -125,7 +126,7 @@ def _called(whole: Whole) -> Callable[[Any], Any]:
 
 
 def _bits(draft: Draft) -> Column:
-    """A number that says which conditions of Spark hold; those of variables that it has none for do."""
+    """A bit mask of the conditions that Spark computed; a variable without a condition is always true."""
     from pyspark.sql import functions as F
 
     always, found = 0, F.lit(0).cast("bigint")
@@ -142,7 +143,7 @@ def _bits(draft: Draft) -> Column:
 
 
 def _type_of(frame: DataFrame, text: str, fragment: Fragment) -> DataType:
-    """Of an expression over the columns of a DataFrame; BadPattern if it is none."""
+    """The type of an expression over the columns of a DataFrame. BadPattern for an invalid expression."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -199,7 +200,7 @@ def _transport(kind: DataType, place: Fragment) -> Transport:
     if isinstance(kind, T.BinaryType):
         return Transport("other", kind, same, same)
     if isinstance(kind, T.ArrayType | T.StructType | T.MapType):
-        # As text that Spark makes and reads: Python's lists and dicts are not all that they may be.
+        # As text that Spark writes and parses: Python's lists and dicts cannot represent all values.
         schema = kind.json()
         return Transport("other", T.StringType(), F.to_json, lambda column: F.from_json(column, schema))
     raise BadPattern(f"a pattern cannot keep values of the type {kind.simpleString()}: CAST them", place)
@@ -226,7 +227,7 @@ def _order(records: DataFrame, name: str, clauses: Clauses) -> Column:
 def _output_type(
     register: Register, types: Sequence[DataType], before: Sequence[tuple[int, int]]
 ) -> DataType:
-    """As Spark's SQL types it."""
+    """The type that Spark SQL gives it."""
     from pyspark.sql import types as T
 
     if register.kind in ("count", "match_number"):

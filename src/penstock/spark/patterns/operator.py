@@ -1,9 +1,10 @@
-"""The matcher in Spark's transformWithState: rows wait until the watermark has passed them, then go in order.
+"""The matcher in Spark's transformWithState: rows wait until the watermark has passed them, and are then
+matched in order.
 
-The rows of many partitions make a bucket, the key of Spark's state, so that what Spark does for each key is
-done for a bucket and not for each partition. What waits is kept in runs, one for each batch, which are only
-read when the watermark passes their first row. A timer of the bucket fires when it does, or when the time of
-a match under way is up.
+Many partitions share a bucket, which is the key of Spark's state, so that Spark's cost per key arises per
+bucket instead of per partition. Waiting rows are kept in runs, one for each batch, which are only read when
+the watermark passes their first row. A timer of the bucket fires then, or when the time limit of a current
+match ends.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _HEAD = "passed bigint, late bigint, timer bigint, next bigint, runs string"
 
 
 class Packing:
-    """For mapInArrow: rows to packed rows."""
+    """For mapInArrow: packs rows."""
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
@@ -61,7 +62,7 @@ class Packing:
 
 
 class Whole:
-    """For applyInArrow: all rows of a bucket at once, where no more come."""
+    """For applyInArrow: processes all rows of a bucket at once, in a batch query."""
 
     def __init__(self, plan: str, keys: int, orders: int, output: str) -> None:
         self._plan = plan
@@ -83,7 +84,7 @@ class Whole:
 
 
 def arrow_schema(schema: str) -> pa.Schema:
-    """Of Spark's schema as JSON."""
+    """Arrow's form of Spark's schema, which is JSON."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -91,7 +92,7 @@ def arrow_schema(schema: str) -> pa.Schema:
 
 
 class Patterns(StatefulProcessor):
-    """All fields are plain: they say whether the state of an earlier query fits."""
+    """All fields are plain values: they show whether the state of an earlier query fits."""
 
     def __init__(self, plan: str, schema: str, keys: int, orders: int, output: tuple[str, ...]) -> None:
         """`schema`: of the rows, as JSON; `output`: the columns of what comes out."""
@@ -124,7 +125,7 @@ class Patterns(StatefulProcessor):
         self._head.update((passed, late, timer, next_, json.dumps(runs)))
 
     def _set_timer(self, timer: int, wanted: int | None) -> int:
-        """One timer for the bucket, at the millisecond from which on there is something to do."""
+        """One timer for the bucket, at the first millisecond at which there is work."""
         moment = _NO_TIMER if wanted is None else -(-wanted // 1000)
         if moment != timer:
             if timer != _NO_TIMER:
@@ -134,7 +135,7 @@ class Patterns(StatefulProcessor):
         return moment
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any = None) -> Iterator[Row]:
-        """Rows wait. Those before what has been matched already are late, and counted."""
+        """Stores waiting rows. Rows before the matched time are late, and only counted."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -157,7 +158,7 @@ class Patterns(StatefulProcessor):
         return iter(())
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
-        """The watermark has passed rows that wait, or the end of a match's time."""
+        """The watermark has passed waiting rows, or the time limit of a match."""
         import pyarrow as pa
         import pyarrow.compute as pc
         from pyspark.sql import Row
@@ -190,7 +191,7 @@ class Patterns(StatefulProcessor):
         moments = [first for _, first in kept]
         deadline = self._engine.deadline(states)
         wanted = min(moments if deadline is None else [*moments, deadline], default=None)
-        # The timer that has fired is deleted by Spark.
+        # Spark deletes a timer that has fired.
         fired = timer == expiredTimerInfo.getExpiryTimeInMs()
         timer = self._set_timer(_NO_TIMER if fired else timer, wanted)
         self._write_head(passed, late, timer, next_, kept)

@@ -1,7 +1,7 @@
-"""What FIRST, LAST, CLASSIFIER and aggregates remember of the rows of a match, row after row.
+"""Registers: what FIRST, LAST, CLASSIFIER and aggregates remember of the rows of a match.
 
-A register is a plain value that `update` makes a new one of: threads of the automaton share them, they can be
-compared, and the state of a query keeps them as they are.
+A register is an immutable value; `update` returns a new one. So threads of the automaton can share and
+compare them, and the state of a query stores them unchanged.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ Values = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Of the rows of some variables: which of them, or what of all."""
+    """A function of the rows of some variables."""
 
     kind: Kind
     variables: frozenset[int] | None = None
     """None: all rows of the match."""
     column: int | None = None
-    """Of `Values`; None for count(*)."""
+    """A column of `Values`; None for count(*)."""
     offset: int = 0
-    """FIRST(x, 1) is the second row, LAST(x, 1) the last but one."""
+    """FIRST(x, 1) is the second row, LAST(x, 1) the second to last."""
     final: bool = False
-    """Of the whole match, also where a row in its middle is shown."""
+    """Computed over the whole match, even in the output of a row in its middle."""
 
     def concerns(self, variable: int) -> bool:
         if self.kind == "match_number":
@@ -42,7 +42,7 @@ class Register:
         return None
 
     def updater(self) -> Callable[[Any, Values, int], Any]:
-        """From a register, the values of a row and its variable to the next register."""
+        """Takes a register, the values of a row and its variable; returns the next register."""
         column, most = self.column, self.offset + 1
 
         def last(held: Any, values: Values, variable: int) -> Any:
@@ -75,7 +75,7 @@ class Register:
         return chosen.get(self.kind, aggregate)
 
     def value(self, held: Any) -> Any:
-        """What the expression has for it."""
+        """The value of the register in an expression."""
         if self.kind == "first":
             return held[self.offset] if len(held) > self.offset else None
         if self.kind == "last" and self.offset:
@@ -94,7 +94,7 @@ def _sum(held: Any, value: Any) -> Any:
 
 
 def _min(held: Any, value: Any) -> Any:
-    # Not a number is more than every number, as in Spark.
+    # NaN is greater than every number, as in Spark.
     return value if held is None or value < held or held != held else held
 
 

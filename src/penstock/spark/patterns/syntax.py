@@ -1,8 +1,8 @@
-"""The text of PATTERN, as an automaton: `A B+ (C | D)*? E{2,3}`.
+"""Compiles the text of PATTERN to an automaton: `A B+ (C | D)*? E{2,3}`.
 
-Each occurrence of a variable is a position. `follow` says which positions may come after one, the preferred
-first: a greedy quantifier prefers to go on, a reluctant one to stop, an alternation what stands first. ACCEPT
-among them means that the match may end there. Counted quantifiers are written out.
+Each occurrence of a variable is a position. `follow` has the positions that may come after one, the preferred
+first: a greedy quantifier prefers to continue, a reluctant one to stop, an alternation its first branch.
+ACCEPT among them means that the match may end there. Counted quantifiers are expanded.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _WORD = re.compile(
 @dataclass(frozen=True, slots=True)
 class Automaton:
     variables: tuple[str, ...]
-    """As they are written first."""
+    """The variables, in the order of their first occurrence."""
     variable_of: tuple[int, ...]
-    """By position."""
+    """The variable of each position."""
     start: tuple[int, ...]
-    """The positions that a match may begin with, the preferred first."""
+    """The positions with which a match may start, the preferred first."""
     follow: tuple[tuple[int, ...], ...]
-    """By position: what may come next, the preferred first; ACCEPT is the end of the match."""
+    """The next positions of each position, the preferred first; ACCEPT is the end of the match."""
 
 
-# A node is a function from what follows (positions, preferred first) to what may come now. It is called once
-# more for a loop, so positions are made before, when the text is read.
+# A node is a function from the positions that follow (preferred first) to the positions that may come now. It
+# is called twice for a loop, so positions are created before, during parsing.
 @dataclass(frozen=True, slots=True)
 class _Name:
     variable: int
@@ -60,7 +60,7 @@ _Node = _Name | _All | _Any | _Repeat
 
 
 def compile_pattern(fragment: Fragment) -> Automaton:
-    """BadPattern if it is none, or if no row at all would match it."""
+    """Raises BadPattern for an invalid pattern, or one that matches without a row."""
     reader = _Reader(fragment)
     node = reader.alternation()
     reader.end()
@@ -85,7 +85,7 @@ class _Reader:
         self.variables: list[str] = []
 
     def _peek(self) -> tuple[str, str, int]:
-        """Kind, text and place of the next word; kind `end` after the last."""
+        """Kind, text and position of the next token; kind `end` after the last."""
         found = _WORD.match(self._text, self._at)
         if found is None:
             rest = self._text[self._at :]
@@ -210,10 +210,10 @@ def _nullable(node: _Node) -> bool:
 
 
 class _Builder:
-    """Writes a node out before what follows it.
+    """Prepends a node to the positions that follow it.
 
-    What follows the body of a loop is the loop, of which it is not known yet what it begins with: a mark
-    below ACCEPT stands for it until it is.
+    The body of a loop is followed by the loop itself, whose first positions are not known yet: a marker below
+    ACCEPT is used until they are.
     """
 
     def __init__(self, fragment: Fragment) -> None:
@@ -223,7 +223,7 @@ class _Builder:
         self.follow: list[tuple[int, ...]] = []
 
     def first(self, node: _Node, after: tuple[int, ...]) -> tuple[int, ...]:
-        """The positions with which `node`, and then `after`, may begin; the preferred first."""
+        """The positions with which `node` followed by `after` may start, the preferred first."""
         match node:
             case _Name(variable):
                 return (self._position(variable, after),)
@@ -260,7 +260,7 @@ class _Builder:
     def _loop(
         self, inner: _Node, rest: tuple[int, ...], greedy: bool
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What a loop begins with that is gone through once at least, and one that may be passed by."""
+        """The first positions of a loop with at least one round, and of one that may be skipped."""
         self._marks -= 1
         mark, made = self._marks, len(self.follow)
         entry = self.first(inner, (mark,))

@@ -1,1 +1,3 @@
-"""Topics written, exactly once: rows to records in transactions, and what an earlier run has written."""
+"""Writes to topics exactly once: rows become records in transactions, and marks show what an earlier run has
+written.
+"""

@@ -1,17 +1,17 @@
-"""The end of a batch of which an earlier run has written a part: on the driver, all or nothing.
+"""Finishes a batch of which an earlier run has written a part: on the driver, all or nothing.
 
 Tasks that the earlier run wrote have compared their rows with their marks ("confirmed"); the others have
-written rows and marks and left their transactions open ("prepared"). When all tasks have ended well, the
-driver commits what is prepared, provided that every mark of the earlier run was confirmed: else the batch is
-cut into other tasks than it was, and what they hold has partly been written.
+written rows and marks and left their transactions open ("prepared"). When all tasks have succeeded, the
+driver commits the prepared ones, provided that every mark of the earlier run was confirmed. Otherwise the
+batch is divided into other tasks than before, and a part of their rows is already written.
 
-An open mark has the producer's id and epoch, which is all that it takes to end its transaction. It was sent
-after all rows had arrived. If the driver dies here, the next run finds marks of some more tasks, takes over
-the transactions of the rest, and does the same again.
+An open mark has the producer's id and epoch, which is sufficient to end its transaction. It was sent after
+all rows had been acknowledged. If the driver dies here, the next run finds the marks of more tasks, takes
+over the transactions of the rest, and repeats this.
 
-A transaction may end before its batch does, by transaction.timeout.ms. What is still open is committed all
-the same, and then the batch fails: the next run has that much less to do. If nothing counted, a batch that
-takes longer than the timeout would never be written.
+A transaction may time out before its batch ends (transaction.timeout.ms). The open ones are committed
+nevertheless, and then the batch fails: the next run has less to write. Otherwise a batch that takes longer
+than the timeout would never be written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ State = Literal["empty", "confirmed", "committed", "prepared"]
 
 @dataclass(frozen=True, slots=True)
 class WhichBatch:
-    """What is written: by which query, which batch, in which run of the query."""
+    """Identifies a write: the query, the batch, and the run of the query."""
 
     query: str
     batch: int
@@ -58,18 +58,20 @@ class TaskDone(WriterCommitMessage):
 
 
 def transactional_id(prefix: str, query: str, task: int) -> str:
-    """The same for all attempts at a task, so that only the last of them can commit."""
+    """The same for all attempts of a task, so that only the last one can commit."""
     return f"{prefix}-{query}-{task}"
 
 
 def written_by_others(found: QueryMarks, which: WhichBatch) -> list[int]:
-    """The tasks of this batch that an earlier run has written, or may have."""
+    """The tasks of this batch that an earlier run has written, or may have written."""
     everyone = [*found.settled.items(), *((task, pending.mark) for task, pending in found.open.items())]
     return sorted({task for task, mark in everyone if mark.batch == which.batch and mark.run != which.run})
 
 
 def finish_batch(done: Sequence[TaskDone], prefix: str, reader: Callable[[], MarksReader]) -> None:
-    """Commit what is prepared. BatchChanged, and nothing of it counts, if a mark was not confirmed."""
+    """Commits the prepared transactions. Raises BatchChanged, and commits none, if a mark was not
+    confirmed.
+    """
     prepared = sorted(message.task for message in done if message.state == "prepared")
     which = next((message.which for message in done if message.which is not None), None)
     if not prepared or which is None:
@@ -100,7 +102,7 @@ def finish_batch(done: Sequence[TaskDone], prefix: str, reader: Callable[[], Mar
 def _end(
     marks: MarksReader, prefix: str, which: WhichBatch, task: int, found: QueryMarks, *, commit: bool
 ) -> bool:
-    """Ends the transaction of a prepared task. False if it had ended before, and its rows do not count."""
+    """Commits the transaction of a prepared task. False if it was aborted before, with its rows."""
     mark = found.open.get(task)
     if mark is None or mark.mark.batch != which.batch or mark.mark.run != which.run:
         return task in found.settled and found.settled[task].batch == which.batch

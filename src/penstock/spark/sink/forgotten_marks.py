@@ -1,5 +1,6 @@
-"""Marks of queries that will never run again are deleted: every task of every query reads those of its
-partition, and nothing else would ever remove them from the compacted topic."""
+"""Deletes marks of queries that will not run again: each task reads all marks of its partition, and nothing
+else removes them from the compacted topic.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from penstock.spark.sink.written_tasks import DEFAULT_TOPIC, MarksReader, mark_k
 
 
 def forget_marks(kafka: Mapping[str, str], queries: Iterable[str], topic: str = DEFAULT_TOPIC) -> int:
-    """Deletes the marks of queries that have ended, with all their tasks. How many there were.
+    """Deletes the marks of queries whose tasks have all ended. Returns their number.
 
-    A task of them that still ran would write its batch again: end their transactions first.
+    A task that still runs would write its batch again: end its transaction first.
     """
     reader, producer, count = MarksReader(kafka, topic), None, 0
     try:

@@ -1,7 +1,7 @@
-"""`value.format`, `key.format` of the sink: columns that become bytes by a schema of the registry, or JSON.
+"""`value.format` and `key.format` of the sink: encodes columns with a schema of the registry, or as JSON.
 
-On the driver, before a job starts, the schema is made from the column's type, or taken from the options, and
-registered; its id goes to the tasks, which ask no registry.
+Before a job starts, the driver creates the schema from the column's type, or takes it from the options, and
+registers it. Tasks get its id and send no requests to the registry.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Encoding:
 
 
 class _Given:
-    """What the registry's settings ask of options, whose names are in lower case here."""
+    """The registry's settings from the options, whose names are in lower case here."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -78,7 +78,7 @@ class _Given:
 
 
 def encodings(options: Mapping[str, str], schema: StructType, topic: str | None) -> tuple[Encoding, ...]:
-    """Those of the options, with their schemas registered; names of options are in lower case."""
+    """The formats of the options, with their schemas registered; names of options are in lower case."""
     if not any(f"{part}.format" in options for part in PARTS):
         return ()
     ours = tuple(sorted(item for item in options.items() if item[0] in _OURS))
@@ -92,9 +92,9 @@ def encodings(options: Mapping[str, str], schema: StructType, topic: str | None)
 def _known_encodings(
     options: tuple[tuple[str, str], ...], schema: str, topic: str | None, who: str
 ) -> tuple[Encoding, ...]:
-    """Spark plans every micro-batch again, in a process that it keeps: a query asks for its first one only.
+    """Spark plans each micro-batch again, in the same process: a query only registers for its first one.
 
-    Another query (`who`) asks again, since the subject may have been deleted and created again in between.
+    Another query (`who`) registers again, because the subject may have been deleted and recreated in between.
     """
     return _encodings(options, schema, topic)
 
@@ -127,7 +127,7 @@ def _encodings(
 
 
 def _text(schema: StructType, part: Literal["key", "value"], form: str) -> Encoding | None:
-    """None for what is text or bytes already: it is written as it is."""
+    """None for text and bytes, which are written unchanged."""
     from pyspark.sql.types import BinaryType, StringType
 
     column, kind = _find(schema, part)
@@ -233,7 +233,7 @@ def _register(client: RegistryClient, subject: str, text: str, schema_type: str)
 
 @functools.lru_cache(maxsize=_MOST_ENCODERS)
 def encoder(encoding: Encoding) -> ColumnEncoder:
-    """Made once in a worker, which serves many tasks."""
+    """Created once in a worker process, which runs many tasks."""
     from pyspark.sql.types import _parse_datatype_json_string
 
     from penstock.spark.encoders.framed import ColumnEncoder
@@ -250,7 +250,7 @@ def encoder(encoding: Encoding) -> ColumnEncoder:
 
 
 def encoded(batches: Iterator[pa.RecordBatch], parts: tuple[Encoding, ...]) -> Iterator[pa.RecordBatch]:
-    """The batches with bytes in the columns that have a format."""
+    """Returns the batches with the formatted columns as bytes."""
     import pyarrow as pa
 
     if not parts:

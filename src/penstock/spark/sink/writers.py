@@ -4,17 +4,17 @@
 transaction together with a mark (`written_tasks.py`); a task run again finds it and writes nothing. The
 transactional id is that of (query, task), so that of two attempts at most one can commit:
 
-    take over the transactional id     an earlier attempt is fenced, its transaction is settled
+    take over the transactional id     an earlier attempt is fenced, its transaction is ended
     read the marks of the query
       mine is of this batch            it has been written: compare the rows, write nothing
       any is of a later batch          this is a left-over task or an old checkpoint: an error
       else                             write the rows and the mark, commit
 
-A batch that is run again after a crash must be cut into tasks as before, or what unmarked tasks hold has
-partly been written by others. So in a batch of which an earlier run has written a part, tasks that were
-written compare their rows with their marks, and the others write but leave their transactions open: the
-driver commits those (`finish_batch.py`) when all tasks have come to their end and every mark was confirmed.
-Otherwise the batch fails, and nothing of it is doubled.
+A batch that is run again after a crash must be divided into the same tasks as before, or other tasks may have
+written a part of an unmarked task's rows. So in a batch of which an earlier run has written a part, tasks
+with a mark compare their rows with it, and the others write but leave their transactions open: the driver
+commits those (`finish_batch.py`) when all tasks have ended and every mark was confirmed. Otherwise the batch
+fails, without duplicates.
 
 `delivery=at_least_once`, the default of a batch: no transaction; a task that is run again writes again.
 """
@@ -83,7 +83,7 @@ _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """All options of a write, checked. Pickled to the tasks."""
+    """All options of a write, validated. Sent to the tasks with pickle."""
 
     kafka: Mapping[str, str]
     layout: Layout
@@ -97,11 +97,11 @@ class SinkOptions:
     producer: ProducerSettings
     encodings: tuple[Encoding, ...] = ()
     marks_since: int | None = None
-    """The offset before which there are no marks of this write."""
+    """There are no marks of this write before this offset."""
 
 
 class SinkStreamWriter(DataSourceStreamArrowWriter):
-    """The writer of a streaming query; a new object of it lives in every task."""
+    """The writer of a streaming query; each task has its own object."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -150,7 +150,7 @@ class SinkBatchWriter(DataSourceArrowWriter):
 
 
 def _once(options: SinkOptions, run: str) -> SinkOptions:
-    """Of a write that has no name: its marks are needed while it runs, and are deleted after a day."""
+    """For a write without a name: its marks are needed while it runs, and are deleted after a day."""
     if options.delivery != "exactly_once":
         return options
     topic = f"{options.marks_topic}{marks.ONCE_SUFFIX}"
@@ -159,7 +159,7 @@ def _once(options: SinkOptions, run: str) -> SinkOptions:
     try:
         return replace(options, marks_topic=topic, marks_since=reader.end(run))
     except ClusterTimeout:
-        return replace(options, marks_topic=topic)  # a task says so, unless the cluster answers by then
+        return replace(options, marks_topic=topic)  # a task reports it if the cluster still does not respond
     except (ApiError, ClientError) as error:
         raise NotDelivered(f"the topic {topic} cannot be used: {error}") from error
     finally:
@@ -167,7 +167,7 @@ def _once(options: SinkOptions, run: str) -> SinkOptions:
 
 
 def settle(messages: list[WriterCommitMessage | None], options: SinkOptions) -> None:
-    """On the driver, when all tasks have ended well."""
+    """Called on the driver when all tasks have succeeded."""
     finish_batch(
         [message for message in messages if isinstance(message, TaskDone)],
         options.prefix,
@@ -176,7 +176,7 @@ def settle(messages: list[WriterCommitMessage | None], options: SinkOptions) -> 
 
 
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> SinkBatchWriter:
-    """For `df.write`: what Spark's Kafka sink refuses is refused."""
+    """For `df.write`: rejects what Spark's Kafka sink rejects."""
     if overwrite:
         raise BadOption(
             "Save mode Overwrite not allowed for topics: written records cannot be removed. Use mode append"
@@ -193,11 +193,12 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
 
 
 def parse_sink_options(schema: StructType, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """The options of a write of these columns; BadOption says what is wrong. Names are not case-sensitive."""
+    """The options of a write of these columns. BadOption names an invalid one. Names are case-insensitive."""
     given = {name.lower(): value for name, value in options.items()}
     known = {name.lower(): name for name in SINK_OPTIONS}
     for name in given.keys() - known.keys() - _SOURCES:
-        # `delivry` would give the default, and nobody would know. Others come along with a shared dict.
+        # A misspelling such as `delivry` would silently give the default. Unrelated options may be in a
+        # shared dict.
         if not name.startswith("kafka."):
             refuse_slip(name, known)
     delivery = given.get("delivery", "exactly_once" if streaming else "at_least_once").strip().lower()
@@ -221,7 +222,7 @@ def parse_sink_options(schema: StructType, options: Mapping[str, str], *, stream
         app_id=app_id,
         app_version=app_version,
         producer=ProducerSettings.from_kafka(kafka, transactional=delivery == "exactly_once"),
-        # Last: nothing is registered for a write that is refused.
+        # Last, so that nothing is registered for a rejected write.
         encodings=encodings(given, schema, layout.fixed_topic),
     )
 
@@ -249,9 +250,10 @@ def layout_of(
     typed: frozenset[str] = frozenset(),
     timestamp: str | None = None,
 ) -> Layout:
-    """Where key, value, topic, partition and headers are. Other columns are left out, as by Spark's sink.
+    """The positions of key, value, topic, partition and headers. Other columns are ignored, as by Spark's
+    sink.
 
-    Those that are `typed` may have any type: a schema says how they become bytes.
+    `typed` columns may have any type: a schema defines their encoding.
     """
     fields = {field.name.lower(): (index, field.dataType) for index, field in enumerate(schema.fields)}
     if topic is not None and not topic.strip():
@@ -273,7 +275,7 @@ def layout_of(
     return Layout(
         value=value,
         key=_column(fields, "key", (DataType(),) if "key" in typed else binary),
-        # The option comes before the column, as in Spark's sink.
+        # The option takes precedence over the column, as in Spark's sink.
         topic=_column(fields, "topic", (StringType(),)) if topic is None else None,
         partition=_column(fields, "partition", (IntegerType(),)),
         headers=_column(fields, "headers", (_HEADERS,)),
@@ -300,7 +302,7 @@ def _column(
 
 
 def _same_type(kind: DataType, wanted: DataType) -> bool:
-    """Whether nullability, collations and lengths of texts aside they are the same."""
+    """Whether they are the same, ignoring nullability, collations and lengths of text."""
     if isinstance(kind, ArrayType) and isinstance(wanted, ArrayType):
         return _same_type(kind.elementType, wanted.elementType)
     if isinstance(kind, StructType) and isinstance(wanted, StructType):
@@ -323,7 +325,7 @@ _producers: dict[tuple[tuple[str, str], ...], TaskProducer] = {}
 
 
 def _write_at_least_once(batches: Iterator[pa.RecordBatch], options: SinkOptions) -> None:
-    # Without a transaction a producer serves one task after the other, as Spark's worker processes do.
+    # Without transactions a producer is reused for several tasks, as Spark's worker processes are.
     place = tuple(sorted(options.producer.librdkafka.items()))
     producer = _producers.pop(place, None)
     reached = producer is not None
@@ -352,7 +354,7 @@ def _write_exactly_once(
 
 
 class _Task:
-    """One task of one batch, once."""
+    """Writes one task of one batch, once."""
 
     def __init__(self, options: SinkOptions, which: WhichBatch, task: int) -> None:
         self._options = options
@@ -372,7 +374,7 @@ class _Task:
         producer = TaskProducer(self._options.producer, self._name)
         producer.take_over()
         try:
-            # Not before take_over: only now can no other attempt add to them.
+            # Only after take_over: now no other attempt can add marks.
             found = self._read_settled()
             mine = found.settled.get(self._index)
             if mine is not None and mine.batch == self._which.batch:
@@ -388,7 +390,7 @@ class _Task:
             raise
 
     def _wrote_before(self) -> bool:
-        """Whether this batch of this task, which is empty now, was not empty once."""
+        """Whether this task of the batch, which is empty now, had rows before."""
         found = self._reader.read(self._which.query, self._options.marks_since)
         settled, pending = found.settled.get(self._index), found.open.get(self._index)
         return pending is not None or (settled is not None and settled.batch == self._which.batch)
@@ -396,7 +398,7 @@ class _Task:
     def _read_settled(self) -> QueryMarks:
         found = self._reader.read(self._which.query, self._options.marks_since)
         if self._index in found.open:
-            # It was settled before take_over came back; a reader that cannot see that may not continue.
+            # It ended before take_over returned; a reader that does not see that must not continue.
             raise NotDelivered(
                 f"the end of an earlier transaction of {self._name} is not readable yet: the task has to be"
                 " tried again"
@@ -413,7 +415,7 @@ class _Task:
         return found
 
     def _check_version(self, found: QueryMarks) -> None:
-        """Where values are not compared, they may only be those of one version of the query."""
+        """If values are not compared, they must come from one version of the query."""
         version = self._options.query_version
         if self._options.rerun_check == "on" or version is None:
             return
@@ -423,7 +425,7 @@ class _Task:
                 raise batch_changed(self._which, f"another version of the query wrote task {task}")
 
     def _compare(self, mine: Mark, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
-        # All rows are read in any case: operators before the sink save their state when they reach the end.
+        # All rows are read in any case: operators before the sink save their state at the end.
         for batch in chain((first,), rest) if first is not None else ():
             for rows in split(batch, self._options.layout):
                 self._count(rows)
@@ -446,7 +448,7 @@ class _Task:
                 self._count(rows)
         resumed = self._options.rerun_check != "off" and bool(written_by_others(found, self._which))
         if resumed:
-            producer.flush()  # whoever sees the mark may commit: all rows must be there before it
+            producer.flush()  # a mark allows the driver to commit: all rows must be acknowledged before it
         query = self._which.query
         producer.send_mark(
             self._options.marks_topic,

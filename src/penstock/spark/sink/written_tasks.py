@@ -1,22 +1,21 @@
-"""Marks: which task of which batch of which query has been written. The memory of the exactly-once sink.
+"""Marks show which task of which batch of which query has been written. The state of the exactly-once sink.
 
 A mark is a record of the compacted topic `__penstock_marks`, keyed by query and task, and part of the
-transaction that writes the task's rows: either both count or neither. A task first takes over its
-transactional id (InitProducerId: a transaction that an earlier attempt left open is settled by then, and that
-attempt can write no more), then looks for its mark, then writes.
+transaction that writes the task's rows: both are committed or neither. A task first takes over its
+transactional id (InitProducerId ends a transaction that an earlier attempt left open, and fences that
+attempt), then looks for its mark, then writes.
 
-Why a topic, and not an offset committed within the transaction, which would be found in one request? A
-cluster forgets the offsets of idle groups after `offsets.retention.minutes` (7 days or less): a query that
-crashed and was restarted later than that would double its last batch, silently. A compacted topic keeps the
-last mark of every task for good, at about 200 bytes each.
+Why a topic, and not an offset committed in the transaction, which one request would find? A cluster forgets
+the offsets of idle groups after `offsets.retention.minutes` (7 days or less): a query that crashed and was
+restarted later than that would double its last batch, silently. A compacted topic keeps the last mark of
+every task permanently, at about 200 bytes each.
 
 How it stays cheap: all marks of a query are in one of 8 partitions, segments are small and are compacted
-early, and a Python worker, which Spark uses again, keeps what it has read and reads only what is new: usually
-one fetch.
+early, and a Python worker, which Spark reuses, caches the marks and reads only new ones: usually one fetch.
 
-Why it is read below the isolation levels: `read_committed` ends before the first transaction that is open in
-the partition, whoever's it is. Our own committed mark may lie behind that of another task which is still
-writing, or died, and must be seen nevertheless. So the reader takes all batches and goes by the commit and
+Why the reader uses no isolation level: `read_committed` ends before the first open transaction in the
+partition, of any producer. A task's own committed mark may come after that of another task which is still
+writing, or died, and must be seen nevertheless. So the reader takes all batches and applies the commit and
 abort markers of each producer.
 """
 
@@ -41,10 +40,10 @@ PARTITIONS = 8
 
 TOPIC_CONFIG = {
     "cleanup.policy": "compact",
-    # Small segments that are compacted as soon as they are full: a new worker reads little.
+    # Small segments, compacted as soon as they are full, so that a new worker reads little.
     "segment.bytes": str(1 << 20),
     "min.cleanable.dirty.ratio": "0.01",
-    # Markers of transactions whose marks have been replaced are the most of it; they may go soon.
+    # Most of the topic is transaction markers of replaced marks, which can be deleted soon.
     "delete.retention.ms": "60000",
 }
 
@@ -63,18 +62,18 @@ ONCE_TOPIC_CONFIG = {
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a task wrote last: the batch, which run of the query wrote it, and which rows they were."""
+    """The last write of a task: the batch, the run of the query, and checksums of the rows."""
 
     batch: int
     run: str
     rows: int
     key_bytes: int
     identity: int | None = None
-    """Of the rows by their keys (`Identity.by_key`); None in a mark of a version that did not write it."""
+    """The rows' checksum by key (`Identity.by_key`); None in marks of older versions."""
     whole: int | None = None
-    """Of the rows by all that they have (`Identity.whole`); likewise."""
+    """The rows' checksum over all columns (`Identity.whole`); None in marks of older versions."""
     version: str | None = None
-    """Of the query, if it has said one (`queryVersion`)."""
+    """The version of the query, if given (`queryVersion`)."""
 
     def encode(self) -> bytes:
         fields: dict[str, Any] = {
@@ -94,7 +93,7 @@ class Mark:
         return cls(fields["batch"], fields["run"], fields["rows"], fields["keyBytes"], *more)
 
     def same_rows(self, other: Mark, *, by_key: bool = False) -> bool:
-        """As far as both say. `by_key`: values of rows that have keys may differ."""
+        """Compares the checksums that both have. `by_key`: values of rows with keys may differ."""
         pairs = [(self.identity, other.identity)]
         if not by_key:
             pairs.append((self.whole, other.whole))
@@ -105,7 +104,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class OpenMark:
-    """A mark whose transaction has not ended, and the producer whose transaction it is."""
+    """A mark whose transaction is still open, and its producer."""
 
     mark: Mark
     producer_id: int
@@ -114,7 +113,7 @@ class OpenMark:
 
 @dataclass(frozen=True, slots=True)
 class QueryMarks:
-    """The marks of one query by task: those that count, and those whose transactions are still open."""
+    """The marks of one query by task: committed ones, and those whose transactions are still open."""
 
     settled: Mapping[int, Mark]
     open: Mapping[int, OpenMark]
@@ -125,12 +124,12 @@ def mark_key(query: str, task: int) -> bytes:
 
 
 def partition_of(query: str) -> int:
-    """Where the marks of a query are."""
+    """The partition with the marks of a query."""
     return zlib.crc32(query.encode()) % PARTITIONS
 
 
 class MarksView:
-    """The marks of one partition as far as it has been read. Pure: bytes in, marks out."""
+    """The marks of the part of a partition that has been read. Pure: takes bytes, returns marks."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -138,7 +137,7 @@ class MarksView:
         self._open: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
 
     def feed(self, data: memoryview) -> None:
-        """Take the batches of one fetch; a part of a batch at the end is left for the next."""
+        """Takes the batches of one fetch; an incomplete batch at the end is left for the next fetch."""
         pos = 0
         while len(data) - pos >= HEADER_SIZE:
             header = read_header(data, pos)
@@ -196,10 +195,10 @@ def _task(key: bytes) -> int:
 
 
 class MarksReader:
-    """Reads the marks topic of a cluster, which it makes if there is none; remembers what it has read."""
+    """Reads the marks topic of a cluster, which it creates if missing, and caches the marks."""
 
     def __init__(self, settings: Mapping[str, str], topic: str) -> None:
-        # A follower in our rack may not have the newest marks yet: only the leader's answer will do.
+        # A follower in this rack may not have the newest marks yet: read from the leader only.
         asked = {name: value for name, value in settings.items() if name != "client.rack"}
         self.cluster = Cluster(ClientSettings.from_kafka(asked))
         self._topic = topic
@@ -209,13 +208,13 @@ class MarksReader:
         self.cluster.close()
 
     def end(self, query: str) -> int:
-        """Where the marks of a query will be that has none yet."""
+        """The end of the partition, where the marks of a new query will be."""
         self._info()
         place = self._topic, partition_of(query)
         return self.cluster.list_offsets({place: LATEST}, READ_UNCOMMITTED)[place] or 0
 
     def _info(self) -> TopicInfo:
-        """Of the topic, which is made if there is none."""
+        """Describes the topic, which is created if missing."""
         found = self.cluster.partitions([self._topic])
         if self._topic not in found:
             once = self._topic.endswith(ONCE_SUFFIX)
@@ -231,13 +230,13 @@ class MarksReader:
         return info
 
     def read(self, query: str, since: int | None = None) -> QueryMarks:
-        """The marks of a query as they are now; `since` is an offset before which it has none."""
+        """The current marks of a query; it has none before the offset `since`."""
         partition = partition_of(query)
         info = self._info()
         if since is not None:
-            # Nobody else needs what is there: it is not kept, and what is before it is not read.
+            # No other query needs these marks: they are not cached, and earlier offsets are not read.
             self._views.pop((info.id, partition), None)
-        # By the topic's id: of one that was deleted and created again nothing is known.
+        # By the topic's id, because the cache of a deleted and recreated topic is invalid.
         view = self._views.setdefault((info.id, partition), MarksView())
         view.position = max(view.position, since or 0)
         while True:
@@ -267,7 +266,9 @@ class MarksReader:
     def _start_again(
         self, topic_id: object, partition: int, view: MarksView, log_start: int, error: ApiError
     ) -> None:
-        """The log ends before what was read, or begins after it: an election or an operator has cut it."""
+        """The log ends before the cached offset, or starts after it: an unclean election or an operator
+        truncated it.
+        """
         fresh = MarksView()
         fresh.position = max(log_start, 0)
         if fresh.position == view.position:
@@ -279,7 +280,7 @@ _readers: dict[tuple[tuple[tuple[str, str], ...], str], MarksReader] = {}
 
 
 def marks_reader(settings: Mapping[str, str], topic: str) -> MarksReader:
-    """The reader of this process for a cluster: Spark uses a Python worker, one task after another, again."""
+    """The reader of this process for a cluster: Spark reuses a Python worker for many tasks."""
     place = (tuple(sorted(settings.items())), topic)
     reader = _readers.get(place)
     if reader is None:
@@ -288,7 +289,7 @@ def marks_reader(settings: Mapping[str, str], topic: str) -> MarksReader:
 
 
 def forget_reader(settings: Mapping[str, str], topic: str) -> None:
-    """After a failure begin with new connections."""
+    """Uses new connections after a failure."""
     reader = _readers.pop((tuple(sorted(settings.items())), topic), None)
     if reader is not None:
         reader.close()

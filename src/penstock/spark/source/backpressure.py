@@ -1,9 +1,9 @@
-"""Back-pressure: how many offsets a batch may have, so that it takes about as long as it should.
+"""Back-pressure: how many offsets a batch may have to take about the target duration.
 
-Decided from how long batches of known sizes took, without asking anybody. A batch costs something however
-small it is, and something for each offset; both are estimated from the last few batches (least squares, older
-ones count less). The limit at most doubles or halves from one batch to the next, so that one slow batch, or
-one wrong estimate, does not throw it off.
+Computed only from the durations of previous batches. A batch has a fixed cost, and a cost for each offset;
+both are estimated from the last few batches (least squares, older ones have less weight). The limit at most
+doubles or halves from one batch to the next, so that one slow batch, or one wrong estimate, has little
+effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BatchSizer:
         new = (1.0, size, seconds, size * size, size * seconds)
         self._sums = tuple(_FORGET * old + one for old, one in zip(self._sums, new))  # type: ignore[assignment]
         if size < self.limit / 2 and seconds <= self._target:
-            return  # there was no more to read: that says nothing against the limit
+            return  # there was no more to read: the limit may be right
         wanted = min(max(self._wanted(), self.limit / 2), self.limit * 2)
         limit = max(int(wanted), LEAST)
         self.limit = limit if self._ceiling is None else min(limit, self._ceiling)
@@ -44,8 +44,8 @@ class BatchSizer:
         fixed, each = 0.0, mean_seconds / mean_size
         if variance <= (_ALIKE * mean_size) ** 2:
             if mean_seconds <= self._target * (1 + _ALIKE):
-                # Sizes so alike do not show what size costs: part of the time may have been spent waiting for
-                # the trigger. A larger batch will show it.
+                # With similar sizes the cost of an offset cannot be estimated: a part of the time may have
+                # been spent waiting for the trigger. A larger batch will show it.
                 return max(self.limit * _PROBE, self._target / each)
         else:
             each = (products / count - mean_size * mean_seconds) / variance
@@ -56,5 +56,5 @@ class BatchSizer:
             # Larger batches took no longer: it is not their size that takes the time (a trigger interval,
             # another query). Smaller ones would be no shorter.
             return self.limit * _PROBE
-        # Where the fixed part fills the target, small batches would only cost throughput.
+        # If the fixed cost exceeds the target, small batches would only reduce throughput.
         return max(self._target - fixed, self._target / 2) / each

@@ -1,7 +1,7 @@
 """`format("penstock")`: the data source that Spark finds, and its readers for batches and for streams.
 
-Columns, options and offset JSON are those of Spark's Kafka source. Readers run on the driver, each in a
-process of its own, and decide what to read; `task.py` reads it. Writing is in `sink/`.
+Columns, options and offset JSON are those of Spark's Kafka source. Readers run on the driver, each in its own
+process, and decide what to read; `task.py` reads it. Writing is in `sink/`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     _typed: TypedColumns | None = None
-    """Resolved by schema(); Spark keeps this object with the plan, so readers have the same types."""
+    """Set by schema(); Spark keeps this object with the plan, so readers have the same types."""
 
     @plainly
     def schema(self) -> str | StructType:
@@ -115,7 +115,7 @@ class PenstockDataSource(DataSource):
 class RangePartition(InputPartition):
     """The range of one task; `token` if the task is to announce the query's group.
 
-    `open_start` and `open_end` say that it begins at `earliest` and ends at `latest`, whatever these are.
+    `open_start` and `open_end`: it starts at `earliest` and ends at `latest`, as of when the task runs.
     """
 
     wanted: Range
@@ -125,7 +125,7 @@ class RangePartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two positions, once."""
+    """Reads the records between two positions, once."""
 
     def __init__(self, options: SourceOptions, columns: TypedColumns | None = None) -> None:
         self._options = options
@@ -153,7 +153,7 @@ class BatchReader(DataSourceReader):
         ]
         planned = split(found, options.min_partitions, options.max_records_per_partition)
         if options.ending.kind == "latest":
-            # Spark plans a static side of a streaming query once: what is empty now may grow.
+            # Spark plans a static side of a streaming query once: an empty range may grow later.
             planned += [one for one in found if one.size == 0]
         return [
             RangePartition(
@@ -166,7 +166,9 @@ class BatchReader(DataSourceReader):
         ]
 
     def _that_are_there(self, lookup: Lookup, start: Offsets, end: Offsets) -> Offsets:
-        """An end that was given as an offset may lie past the log, where a task would wait for records."""
+        """An end that is given as an offset may be past the end of the log, where a task would wait for
+        records.
+        """
         if self._options.ending.kind != "offsets":
             return end
         written = lookup.written(end)
@@ -184,14 +186,14 @@ class BatchReader(DataSourceReader):
         return {place: min(offset, max(written[place], start[place])) for place, offset in end.items()}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own where there is none to read.
+        # Spark adds a partition of its own if there is none.
         if not isinstance(partition, RangePartition):
             return iter(())
         return _read(partition, self._options, self._columns)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on from where the checkpoint stands. One process on the driver for each query and source."""
+    """Continues at the offsets of the checkpoint. One process on the driver for each query and source."""
 
     def __init__(self, options: SourceOptions, columns: TypedColumns | None = None) -> None:
         self._options = options
@@ -209,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sizer = None if target is None else BatchSizer(target / 1000, options.max_offsets_per_trigger)
         self._sent: tuple[Offsets, int, float] | None = None
 
-    # ---- where it stands ----
+    # ---- position ----
 
     @plainly
     def initialOffset(self) -> dict[str, dict[str, int]]:
@@ -219,7 +221,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(lookup.resolve(self._options.starting, partitions, starting=True))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # What Spark passes on to latestOffset, which takes the limits from the options: both may be set.
+        # Passed by Spark to latestOffset, which takes the limits from the options: both may be set.
         if (most := self._most()) is not None:
             return ReadMaxRows(most)
         if self._options.min_offsets_per_trigger is not None:
@@ -252,9 +254,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._latest) if self._latest else None
 
     def _look(self, lookup: Lookup, start: Offsets) -> Offsets | None:
-        """Sets `_latest`. If records are lost and that is accepted: where to continue, as a batch of its own.
+        """Sets `_latest`. If records are lost and that is accepted, returns where to continue, as a separate
+        batch.
 
-        The batch is empty; it puts the new position into the checkpoint before anything is read from there.
+        The batch is empty; it writes the new position to the checkpoint before anything is read from there.
         """
         topics = lookup.topics()
         self._check_checkpoint(start, topics)
@@ -289,7 +292,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable) or (least is None and most is None):
             return latest
         begin = {**lookup.earliest(latest.keys() - start.keys()), **start}
-        # A run of what is available now must come to its end: it does not wait for more.
+        # A run with availableNow must end: it does not wait for more.
         if least is not None and not self._available_now:
             now = time.monotonic()
             waited = self._last_batch_at is None or (
@@ -354,7 +357,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._progress_made is not None:
             self._progress_made.close()
 
-    # ---- inside ----
+    # ---- internal ----
 
     def _lookup(self) -> Lookup:
         if self._lookup_made is None:
@@ -374,10 +377,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic_ids.update((name, info.id) for name, info in topics.items())
 
     def _check_checkpoint(self, start: Mapping[TopicPartition, int], topics: Mapping[str, TopicInfo]) -> None:
-        """Offsets of topics that this query does not read: most often another query's checkpoint."""
+        """Offsets of topics that this query does not read: usually another query's checkpoint."""
         wanted = self._options.subscription
         if wanted.pattern is not None or not start:
-            return  # a topic that no longer matches is one that is gone
+            return  # a topic that no longer matches counts as deleted
         asked = wanted.topics or {topic for topic, _ in wanted.partitions or ()}
         others = sorted({topic for topic, _ in start} - asked)
         if not others:
@@ -391,7 +394,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._warn_once(f"{what}; going on without it, because failOnDataLoss is false")
 
     def _lose(self, what: str) -> None:
-        """Records have gone that were not read."""
+        """Records were deleted before they were read."""
         if self._options.fail_on_data_loss:
             from penstock.spark.source.task import ADVICE
 
@@ -450,7 +453,7 @@ def _warn(options: SourceOptions) -> None:
 
 
 def _checked(schema: StructType, options: SourceOptions, typed: TypedColumns | None) -> TypedColumns | None:
-    """The typed columns with the types that Spark has made of their DDL."""
+    """The typed columns with the types that Spark parsed from their DDL."""
     columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     if options.include_headers:
         columns.append("headers")

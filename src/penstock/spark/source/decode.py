@@ -1,7 +1,8 @@
-"""Record batches to Arrow columns: one copy of the bytes, and no Python object for a record.
+"""Decodes record batches to Arrow columns: one copy of the bytes, and no Python object per record.
 
-The twins `decode_plain` and `decode_compiled` find where keys, values and headers lie; Arrow gathers them
-from there. Compiled code pays only for many records, so a process loads it when it has met or expects enough.
+Two equivalent modules, `decode_plain` and `decode_compiled`, find the positions of keys, values and headers;
+Arrow gathers them. Loading compiled code is only worthwhile for many records, so a process loads it when it
+has decoded or expects enough.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from penstock.spark.source.decode_plain import Ints
 from penstock.wire.batches import compression
 from penstock.wire.batches.batch import MAX_UNPACKED_BYTES
 
-# Loading the compiled twin takes as long as the plain one needs for about this many records.
+# Loading the compiled module takes as long as the plain one needs for about this many records.
 COMPILE_FROM = 150_000
 _SMALLEST_RECORD = 7  # length, attributes, two deltas, key, value and header count: a byte each
 _LARGEST_SOURCE = 2**31 - 1  # positions are Arrow's int32 offsets
-_UNPACKED_AT_ONCE = 32 << 20  # compressed batches of one answer may unpack to much more than it
+_UNPACKED_AT_ONCE = 32 << 20  # compressed batches of one response may be much larger uncompressed
 
 # The names and nullability that Spark gives to array<struct<key: string, value: binary>>: it compares them.
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
 class Columns(NamedTuple):
-    """Records, a row each. `keys` and `values` are where they begin and end in `source`, two for each row."""
+    """Records, one per row. `keys` and `values` are start and end positions in `source`, two for each row."""
 
     source: Any
     offsets: Ints
@@ -47,16 +48,17 @@ class Columns(NamedTuple):
 
 
 class BatchDecoder:
-    """Decodes batches with the twin that suits how much there is of them."""
+    """Decodes batches with the plain or the compiled module, depending on the number of records."""
 
     def __init__(self, expected: int = 0) -> None:
-        """`expected` is how many records the caller is going to decode."""
+        """`expected` is the number of records that the caller will decode."""
         self._walker: Any = _choose(expected)
 
     def decode(self, data: memoryview, batches: Sequence[Batch]) -> Iterator[Columns]:
-        """The records of `batches`, which lie in `data`, in one piece, or in several if they unpack to much.
+        """The records of `batches`, which are in `data`; in several pieces if they are large when
+        uncompressed.
 
-        InvalidRecord names a batch that is not sound.
+        InvalidRecord names a malformed batch.
         """
         for source, some in _unpacked(data, batches):
             yield self._columns(source, some)
@@ -123,11 +125,11 @@ class BatchDecoder:
 
 
 def gather(source: Any, bounds: Ints, nulls: Ints | None, rows: Ints | None) -> pa.Array:
-    """A binary column of the stretches of `source` that `bounds` gives, two numbers for each row."""
+    """A binary column of ranges of `source`; `bounds` has two positions for each row."""
     count = len(bounds) // 2
     if nulls is not None and nulls.all():
         return pa.nulls(count if rows is None else len(rows), pa.binary())
-    # One array of what lies in the stretches and between them; Arrow copies every second item out of it.
+    # One array of the ranges and the gaps between them; Arrow copies every second item.
     ends = np.empty(2 * count + 1, np.int32)
     ends[:-1] = bounds
     ends[-1] = bounds[-1] if count else 0
@@ -145,12 +147,12 @@ def _text(names: pa.Array) -> pa.Array:
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:
-        # Kafka takes any bytes for a header's name; Java readers see replacement characters.
+        # Kafka accepts any bytes as a header's name; Java readers see replacement characters.
         return pa.array([name.as_py().decode("utf-8", "replace") for name in names], pa.string())
 
 
 def _unpacked(data: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Any, list[Batch]]]:
-    """Bytes that hold records uncompressed, and the batches they are of, with their places there."""
+    """Bytes with uncompressed records, and their batches with positions in them."""
     if not any(batch.codec for batch in batches):
         yield data, [_checked(batch) for batch in batches]
         return
@@ -171,7 +173,9 @@ def _unpacked(data: memoryview, batches: Sequence[Batch]) -> Iterator[tuple[Any,
 
 
 def _checked(batch: Batch) -> Batch:
-    """A batch whose records may fit into its bytes; columns are made for as many as it says."""
+    """Validates that the number of records is possible for the batch's size, because columns are allocated
+    for them.
+    """
     if batch.records * _SMALLEST_RECORD > batch.end - batch.start:
         raise InvalidRecord(
             f"the batch at offset {batch.base_offset} has {batch.end - batch.start} bytes "

@@ -1,8 +1,8 @@
-"""The twin of `decode_plain.py` that numba compiles: the same columns, some fifty times as fast.
+"""`decode_plain.py` for numba's compiler: the same columns, some fifty times as fast.
 
-Importing this module costs a good part of a second in a new process, and compiling it more than that once on
-a machine: numba keeps the code beside this file, or in the user's cache directory where that cannot be
-written. No interpreter checks what is done here: every position is compared with its end before it is read.
+Importing this module takes most of a second in a new process, and compiling it longer, once per machine:
+numba stores the code next to this file, or in the user's cache directory if that is not writable. Compiled
+code has no bounds checks: every position is compared with the end before it is read.
 """
 
 from __future__ import annotations

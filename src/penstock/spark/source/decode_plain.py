@@ -1,7 +1,7 @@
-"""The records of batches as columns of numbers, in plain Python: the reference of `decode_compiled.py`.
+"""The records of batches as columns of numbers, in plain Python: the reference for `decode_compiled.py`.
 
-Also what reads where the compiled twin is not worth loading: the first records of a short-lived process.
-Numbers wrap as those of Java and of compiled code do.
+Also used when the compiled module is not worth loading: for the first records of a short-lived process.
+Numbers overflow as in Java and in compiled code.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _walk_batch(source: bytes, batch: list[int], rows: list[tuple[int, ...]]) ->
             pos += max(header_size, 0)
             if pos > record_end:
                 raise _Malformed
-        # Positions only grow: one look at the last finds whatever went past the end.
+        # Positions only increase: one check of the last finds any that went past the end.
         if pos != record_end:
             raise _Malformed
         rows.append(
@@ -114,7 +114,7 @@ def _walk_batch(source: bytes, batch: list[int], rows: list[tuple[int, ...]]) ->
 def walk_headers(
     data: Ints, headers_at: Ints, header_counts: Ints, keys: Ints, values: Ints, value_nulls: Ints
 ) -> None:
-    """The positions of the headers' names and values, for records that `walk` found sound."""
+    """The positions of the headers' names and values, for records that `walk` has validated."""
     source = data.tobytes()
     row = 0
     for at, number in zip(headers_at.tolist(), header_counts.tolist(), strict=True):

@@ -1,13 +1,13 @@
-"""A query as a consumer group: where it stands is committed, so that every Kafka tool shows its lag.
+"""A query as a consumer group: its progress is committed, so that every Kafka tool shows its lag.
 
-The group is `kafka.group.id`, or `penstock-<query name>` (the query's id where it has no name). Spark shows
-the name to the tasks of a query but not to the reader on the driver, which runs in a process of its own. So a
-task of the first batch commits where its range starts to the group that it can name, with a token of the
-reader as the commit's metadata; and the reader looks for its token among the groups with that prefix.
+The group is `kafka.group.id`, or `penstock-<query name>` (the query's id if it has no name). Spark passes the
+name to the tasks of a query but not to the reader on the driver, which runs in its own process. So a task of
+the first batch commits the start of its range to the group, with a token of the reader as the commit's
+metadata; and the reader looks for its token among the groups with that prefix.
 
-Spark's checkpoint stays the truth: nothing is ever read back from the group, and a commit that fails is only
-logged. Kafka refuses these commits while the group has members, so a group in use is not disturbed. A batch
-waits for its coordinator only shortly, and not at all for a while after it did not answer.
+Spark's checkpoint is authoritative: nothing is read back from the group, and a failed commit is only logged.
+Kafka rejects these commits while the group has members, so a group in use is not affected. A batch waits for
+the coordinator only briefly, and not at all for a while after it did not respond.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAUSE_AFTER_FAILURE = 30.0
 
 
 def group_settings(options: SourceOptions) -> ClientSettings:
-    """The client's settings, with patience for a matter of seconds."""
+    """The client's settings, with timeouts of a few seconds."""
     settings = ClientSettings.from_kafka(options.client_settings)
     return dataclasses.replace(
         settings,
@@ -60,7 +60,7 @@ class GroupProgress:
         self._reported = ""
 
     def token_for(self, wanted: Range) -> str | None:
-        """What the task of this range must announce, if the group is not known yet."""
+        """The token that the task of this range must commit, if the group is not known yet."""
         if self._group is not None or not self._attempts:
             return None
         self._announced = (wanted.topic, wanted.partition)
@@ -70,7 +70,7 @@ class GroupProgress:
         self._cluster.close()
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Everything before `offsets` has been processed."""
+        """Commits `offsets`: everything before them has been processed."""
         if self._monotonic() < self._not_before:
             return
         try:
@@ -116,7 +116,7 @@ class GroupProgress:
 
 
 def announce(options: SourceOptions, wanted: Range, token: str) -> None:
-    """The task's side: passes the group of the query to the reader by committing where this range starts."""
+    """The task's side: passes the group of the query to the reader by committing the start of this range."""
     name = query_name()
     if name is None:
         return
@@ -140,7 +140,7 @@ def query_name() -> str | None:
 
 
 def name_in(description: str) -> str | None:
-    """The query's name in the description that Spark gives to a batch's jobs, the only place that has it.
+    """The query's name from the description of a batch's jobs, the only place where Spark has it.
 
     Its lines are the name, the id, the id of the run, and the batch.
     """

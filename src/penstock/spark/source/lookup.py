@@ -1,4 +1,4 @@
-"""What the driver asks the cluster: which partitions there are to read, and where they begin and end."""
+"""The driver's requests to the cluster: the partitions to read, and their start and end offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.spark.source.options import Position, SourceOptions
 
 
 class Lookup:
-    """A subscription's view of a cluster. Every call asks it again, but for a set `metadata_ttl_ms`."""
+    """A subscription's view of a cluster. Each call requests it again, unless `metadata_ttl_ms` is set."""
 
     def __init__(
         self,
@@ -44,16 +44,16 @@ class Lookup:
     def _ask(self) -> dict[str, TopicInfo]:
         wanted = self._options.subscription
         if wanted.pattern is not None:
-            # Found anywhere in the name, as Spark's source does; and Kafka's own topics are never meant.
+            # Matches anywhere in the name, as in Spark's source; Kafka's own topics are excluded.
             pattern = re.compile(wanted.pattern)
             return self._cluster.partitions(name for name in self._cluster.topics() if pattern.search(name))
         topics = wanted.topics or {topic for topic, _ in wanted.partitions or ()}
         return self._cluster.partitions(sorted(topics))
 
     def recreated_since(self, topics: Mapping[str, TopicInfo]) -> bool:
-        """Whether one of them was created again while offsets were asked for, which are the new one's then.
+        """Whether one of them was recreated while its offsets were requested, which are then the new topic's.
 
-        A topic that is gone is asked for again until it is there, whichever it is by then.
+        A missing topic is requested again until it exists, possibly as a new topic.
         """
         for name, info in topics.items():
             now = self._cluster.remembered(name)
@@ -63,13 +63,13 @@ class Lookup:
         return False
 
     def partitions(self, topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:
-        """The partitions of these topics that the subscription asks for."""
+        """The partitions of these topics that belong to the subscription."""
         there = {(name, index) for name, info in topics.items() for index in range(info.partition_count)}
         assigned = self._options.subscription.partitions
         return frozenset(there if assigned is None else there & assigned)
 
     def all_there(self) -> frozenset[TopicPartition]:
-        """The partitions to read; NoSuchTopic if one that was named does not exist."""
+        """The partitions to read. NoSuchTopic if a named one does not exist."""
         topics = self.topics()
         self.check_named(topics)
         found = self.partitions(topics)
@@ -78,7 +78,7 @@ class Lookup:
         return found
 
     def check_named(self, topics: Mapping[str, TopicInfo], accepted: Iterable[str] = ()) -> None:
-        """NoSuchTopic if a topic was named that does not exist and is not among the `accepted`."""
+        """Raises NoSuchTopic if a named topic does not exist and is not in `accepted`."""
         wanted = self._options.subscription
         named = wanted.topics or {topic for topic, _ in wanted.partitions or ()}
         if absent := sorted(named - topics.keys() - set(accepted)):
@@ -98,11 +98,11 @@ class Lookup:
         return self._ends(partitions, FIRST)
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """With read_committed the last stable offsets."""
+        """With read_committed, the last stable offsets."""
         return self._ends(partitions, LAST)
 
     def written(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The ends whatever the isolation level: what is past them does not exist."""
+        """The log end offsets, whatever the isolation level."""
         return self._ends(partitions, LAST, READ_UNCOMMITTED)
 
     def _ends(
@@ -114,7 +114,7 @@ class Lookup:
     def latest_not_before(
         self, partitions: Iterable[TopicPartition], start: Mapping[TopicPartition, int]
     ) -> Offsets:
-        """The ends, asked for again where one is before `start`: a new leader may not know it yet."""
+        """The ends, requested again if one is before `start`: a new leader may not know it yet."""
         wanted = list(partitions)
         found = self._latest_from(wanted, start)
         for _ in range(self._options.offset_retries - 1):
@@ -125,8 +125,9 @@ class Lookup:
         return found
 
     def _latest_from(self, partitions: list[TopicPartition], start: Mapping[TopicPartition, int]) -> Offsets:
-        """The ends. A `start` past the last stable offset, but in the log, is where an earlier run with
-        read_uncommitted has come to: nothing is lost, and there is nothing to read yet."""
+        """The ends. If `start` is past the last stable offset, but in the log, an earlier run with
+        read_uncommitted read up to it: nothing is lost, and there is nothing to read yet.
+        """
         found = self.latest(partitions)
         if before := [place for place in partitions if found[place] < start.get(place, 0)]:
             written = self.written(before)
@@ -136,7 +137,7 @@ class Lookup:
     def resolve(
         self, position: Position, partitions: frozenset[TopicPartition], *, starting: bool
     ) -> Offsets:
-        """The offsets that an option means, for exactly these partitions."""
+        """The offsets of an option, for exactly these partitions."""
         if position.kind == "earliest":
             return self.earliest(partitions)
         if position.kind == "latest":

@@ -43,7 +43,7 @@ def parse_assignment(text: str) -> frozenset[TopicPartition]:
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """What goes into the checkpoint. In order, because Spark compares offsets by their text."""
+    """The form in the checkpoint, sorted, because Spark compares offsets as text."""
     found: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(offsets):
         found.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
@@ -69,7 +69,7 @@ def from_json(stored: Any) -> Offsets:
 
 
 def names(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions for a message: `orders-0, orders-1`; a long list is cut."""
+    """Partitions in a message: `orders-0, orders-1`; a long list is truncated."""
     listed = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
     return ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
 

@@ -1,6 +1,6 @@
 """The options of the source: the names, defaults and rules of Spark's own Kafka source.
 
-What Spark's source refuses is refused here with its reason. Names are not case-sensitive. Options that start
+What Spark's source rejects is rejected here, with its reason. Names are case-insensitive. Options that start
 with `kafka.` go to the client without that prefix.
 """
 
@@ -107,7 +107,7 @@ class Position:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """All options of a read, checked."""
+    """All options of a read, validated."""
 
     kafka: Mapping[str, str]
     subscription: Subscription
@@ -136,12 +136,13 @@ class SourceOptions:
     @property
     def client_settings(self) -> dict[str, str]:
         """For `ClientSettings.from_kafka`. Unlike Spark's own source it does not read aborted transactions:
-        behind an exactly-once query they are rows that do not exist."""
+        after an exactly-once query they are not part of the result.
+        """
         return {"client.id": "penstock-spark", "isolation.level": "read_committed", **self.kafka}
 
 
 def resolved(settings: Mapping[str, str]) -> dict[str, str]:
-    """With what `${env:NAME}` and `${file:PATH}` stand for: Spark's plan has the references alone."""
+    """Resolves `${env:NAME}` and `${file:PATH}`: Spark's plan contains only the references."""
     try:
         return resolve_all(settings)
     except ConfigError as error:
@@ -149,15 +150,15 @@ def resolved(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def refuse_slip(name: str, known: Mapping[str, str]) -> None:
-    """BadOption if an option that is not known looks like one of `known` (lower case to its name)."""
+    """Raises BadOption if an unknown option resembles one of `known` (lower case to its name)."""
     if close := difflib.get_close_matches(name, known, 1, 0.85):
         raise BadOption(f"unknown option {name}: did you mean {known[close[0]]}?")
 
 
 def parse_source_options(options: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
-    """The options of a batch or a streaming read; BadOption says what is wrong with them.
+    """The options of a batch or a streaming read. BadOption names an invalid one.
 
-    `streaming` is None where it is not known yet: then only the rules that both share are checked.
+    `streaming` is None if it is not known yet: then only the rules for both are checked.
     """
     given = _Given(options)
     warnings = given.check_names()
@@ -257,7 +258,9 @@ def _priority(given: _Given, subscription: Subscription) -> tuple[str, ...]:
 
 
 def _position(given: _Given, side: str, default: Literal["earliest", "latest"]) -> Position:
-    """One time for all goes before times for each, and these before offsets: Spark's order."""
+    """One timestamp for all takes precedence over timestamps for each, and these over offsets, as in
+    Spark.
+    """
     if (text := given.get(f"{side}Timestamp")) is not None:
         option = f"{side}Timestamp"
         if not re.fullmatch(r"\s*\d{1,18}\s*", text):
@@ -305,7 +308,7 @@ def _or(number: int | None, default: int) -> int:
 
 
 class _Given:
-    """The options as they were given, by any case of their names."""
+    """The given options, with case-insensitive names."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): str(value) for name, value in options.items()}
@@ -317,7 +320,7 @@ class _Given:
         return self._options.get(name.lower())
 
     def check_names(self) -> list[str]:
-        """Refuses what looks like a misspelled option; a shared set of options may hold more than ours."""
+        """Rejects what looks like a misspelled option; a shared dict may contain other options."""
         known = {name.lower(): name for name in SOURCE_OPTIONS}
         warnings = []
         for name in self._options:
@@ -379,7 +382,7 @@ class _Given:
         return found
 
 
-# The sink's and Spark's own, which come along where one dict of options serves reading and writing.
+# The sink's and Spark's own, which may be in a dict that is used for reading and writing.
 _OTHERS = frozenset({"topic", "path", "delivery", "checkpointlocation", "includetimestamp"})
 
 __all__ = [

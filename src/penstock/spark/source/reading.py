@@ -1,7 +1,7 @@
 """`read_range`: the records of one partition from one offset to another, as Arrow batches for Spark.
 
-While one answer is decoded the next is on its way. A range is read to its end whatever happens to the brokers
-in the meantime, or an error says why not; nothing is skipped in silence.
+While one response is decoded, the next is already requested. A range is read to its end whatever happens to
+the brokers, or an error has the reason; nothing is skipped silently.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The records with offsets from `start` to before `end`, in batches of at most `batch_rows`.
 
-    Control records are not shown, nor aborted ones with read_committed. DataGone when the log begins after
-    an offset that is still to be read, LogCut when it ends before `end` and stays so.
+    Control records are left out, with read_committed also aborted ones. Raises DataGone if the log starts
+    after an offset that is still to be read, LogCut if it keeps ending before `end`.
     """
     level = cluster.settings.isolation if isolation is None else isolation
     patience = cluster.settings.api_timeout_ms / 1000
@@ -90,7 +90,7 @@ def read_range(
             if position > first:
                 moved = monotonic()
             elif fetched.data:
-                max_bytes = min(2 * max_bytes, _LARGEST_FETCH)  # not even one batch came whole
+                max_bytes = min(2 * max_bytes, _LARGEST_FETCH)  # not even one complete batch
             elif monotonic() - moved > patience:
                 raise _nothing_came(topic, partition, position, end, fetched)
             if position < end:
@@ -110,7 +110,7 @@ def read_range(
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Errors in the bytes of a partition say which one it is."""
+    """Adds the partition to errors in its bytes."""
     try:
         yield
     except (CorruptMessage, InvalidRecord, UnsupportedForMessageFormat, UnsupportedCompressionType) as error:
@@ -143,7 +143,7 @@ def _nothing_came(topic: str, partition: int, position: int, end: int, fetched: 
 
 
 class _Builder:
-    """Makes Arrow batches of decoded records."""
+    """Builds Arrow batches from decoded records."""
 
     def __init__(self, topic: str, partition: int, headers: bool, decoder: BatchDecoder) -> None:
         self._topic = topic.encode()
@@ -151,7 +151,7 @@ class _Builder:
         self._headers = headers
         self._schema = ARROW_SCHEMA_WITH_HEADERS if headers else ARROW_SCHEMA
         self._decoder = decoder
-        self._constant = 0  # how many rows the two columns below have
+        self._constant = 0  # the number of rows of the two columns below
         self._topics: pa.Array = None
         self._partitions: pa.Array = None
 
@@ -165,7 +165,7 @@ class _Builder:
         offsets, times, types = columns.offsets, columns.timestamps, columns.timestamp_types
         rows = None
         if len(offsets) and (offsets[0] < start or offsets[-1] >= end):
-            # The first and the last batch may hold more than was asked for.
+            # The first and the last batch may contain more than requested.
             rows = np.flatnonzero((offsets >= start) & (offsets < end))
             offsets, times, types = offsets[rows], times[rows], types[rows]
         count = len(offsets)
@@ -176,7 +176,7 @@ class _Builder:
             self._topics.slice(0, count),
             self._partitions.slice(0, count),
             pa.array(offsets),
-            # A producer may send any number for a time: what microseconds cannot hold becomes their limit.
+            # A producer may send any number as a timestamp: it is limited to the range of microseconds.
             pa.array(np.clip(times, -_LARGEST_MS, _LARGEST_MS) * 1000).view(TIMESTAMP),
             pa.array(types),
         ]
@@ -185,7 +185,7 @@ class _Builder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _grow(self, count: int) -> None:
-        """Topic and partition are the same in every row: made once, and sliced."""
+        """Topic and partition are the same in every row: created once, and sliced."""
         if count <= self._constant and self._topics is not None:
             return
         ends = np.arange(count + 1, dtype=np.int32) * len(self._topic)

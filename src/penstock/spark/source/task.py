@@ -1,4 +1,4 @@
-"""What a task does, in a Python worker of Spark: reads one range, and deals with records that have gone."""
+"""A task in a Python worker of Spark: reads one range, and handles deleted records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ADVICE = (
 
 
 def worker_cluster(settings: ClientSettings) -> Cluster:
-    """The cluster of this process for these settings, connected or about to be."""
+    """The cluster client of this process for these settings."""
     cluster = _clusters.get(settings)
     if cluster is None:
         cluster = _clusters[settings] = Cluster(settings)
@@ -37,7 +37,7 @@ def worker_cluster(settings: ClientSettings) -> Cluster:
 
 
 def drop_cluster(settings: ClientSettings) -> None:
-    """After an error nothing is taken for granted: the next task connects again."""
+    """After an error the next task connects again."""
     cluster = _clusters.pop(settings, None)
     if cluster is not None:
         cluster.close()
@@ -59,10 +59,10 @@ def streaming_query() -> str | None:
 
 
 def as_of_now(cluster: Cluster, wanted: Range, *, earliest: bool) -> Range:
-    """A range to `latest`, with what that is now.
+    """A range up to `latest`, with its current offset.
 
-    Spark plans a topic that a stream is joined with once, when the query starts, and runs its tasks in each
-    micro-batch. With Spark's own source each batch sees the topic as it is then, and so it must be here.
+    Spark plans a topic that is joined with a stream once, when the query starts, and runs its tasks in each
+    micro-batch. As with Spark's own source, each batch reads the current records of the topic.
     """
     place = (wanted.topic, wanted.partition)
     end = cluster.list_offsets({place: LATEST})[place]
@@ -89,7 +89,7 @@ def read_typed(
 
 
 def read(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a range. What is gone raises DataLoss, or with failOnDataLoss=false is skipped."""
+    """The records of a range. Deleted records raise DataLoss, or are skipped with failOnDataLoss=false."""
     from penstock.spark.source.reading import read_range
 
     start = wanted.start
@@ -114,7 +114,7 @@ def read(cluster: Cluster, wanted: Range, options: SourceOptions) -> Iterator[pa
 
 
 def _why_missing(cluster: Cluster, wanted: Range, error: LogCut | ClusterTimeout) -> str:
-    """What a loss is to be reported as; raises the error again if it is none."""
+    """The report of a loss of records. Raises other errors again."""
     name = f"{wanted.topic}-{wanted.partition}"
     if isinstance(error, LogCut):
         return f"{name} no longer has the offsets up to {wanted.end} ({error})"

@@ -1,14 +1,15 @@
-"""What stream processing wants beside Spark's own words: small helpers on ordinary DataFrames.
+"""Small helpers on ordinary DataFrames for what Spark's streaming API lacks.
 
     attempt, divert           a function that may fail, and a dead-letter topic for what it failed on
     count_windows             windows of N records
     match_recognize           patterns over several records, as SQL's MATCH_RECOGNIZE finds them
-    late_to_topic             records behind the watermark go to a topic instead of nowhere
+    late_to_topic             late records go to a topic instead of being dropped
     table                     a compacted topic as a table that changes
-    state, stateful_operators what a running query has in its state
+    state, stateful_operators the state of a running query
     batches_to_topics         for foreachBatch: update mode into topics, exactly once
 
-All else is Spark's: docs/streams.md has the list. Names are loaded when they are used, as in penstock.spark.
+Everything else is in Spark: docs/streams.md has the list. Names are loaded on first use, as in
+penstock.spark.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Micro-batches into topics from `foreachBatch`, exactly once.
+"""Writes micro-batches to topics from `foreachBatch`, exactly once.
 
-For what Spark lets no Python sink do: update mode, where a batch has the rows that changed.
+For update mode, which Spark does not offer to Python sinks: a batch has the rows that changed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _QUERY_ID = "sql.streaming.queryId"
 def batches_to_topics(
     options: Mapping[str, str], app_id: str | None = None
 ) -> Callable[[DataFrame, int], None]:
-    """What to give to `foreachBatch`: writes each batch with these options of the sink, once.
+    """A function for `foreachBatch`: writes each batch with these options of the sink, once.
 
-    The batch is known by the query's id and its number, so it is written once however often it is run. A
-    query that writes several such sets of rows in one batch gives each its own `app_id`.
+    The batch is known by the query's id and its number, so it is written once however often it is run. If a
+    query writes several sets of rows in one batch, give each its own `app_id`.
     """
 
     def write(batch: DataFrame, batch_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Windows of N records, which Spark has no word for: by transformWithState, its records kept in RocksDB."""
+"""Windows of N records, which Spark lacks: with transformWithState, whose records are in RocksDB."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def count_windows(
     *,
     order_by: Sequence[str] = ("offset",),
 ) -> DataFrame:
-    """Every `size` records of a key, as one row: the key, `window` (0, 1, …) and the array `records`.
+    """One row for every `size` records of a key: the key, `window` (0, 1, …) and the array `records`.
 
-    With `advance`, every so many records the last `size` of them; without it, windows do not overlap.
-    Records of one batch are taken in the order of `order_by`, by default the source's column `offset`: as
-    they are in their partition. A window that is not full waits, however long. What is wanted of a window is
-    said in SQL: `aggregate(records, …)`, `array_max(records.amount)`.
+    With `advance`, every so many records the last `size` of them; without it, windows do not overlap. Records
+    of one batch are taken in the order of `order_by`, by default the source's column `offset`: as they are in
+    their partition. A window that is not full waits, however long. What is wanted of a window is said in SQL:
+    `aggregate(records, …)`, `array_max(records.amount)`.
     """
     from pyspark.sql.types import ArrayType, LongType, StructType
 

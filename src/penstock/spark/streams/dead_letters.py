@@ -1,4 +1,4 @@
-"""A function that may fail on a record, and a topic for the records that it failed on.
+"""Calls a function that may fail on a record, and sends the records on which it failed to a topic.
 
     tried = attempt(records, parse, "sku string, amount int")
     rows = divert(tried, topic="orders", value=F.to_json("result"), dead="orders.dead")
@@ -53,7 +53,7 @@ def divert(
 ) -> DataFrame:
     """Rows for the sink: `value` to `topic`, and where the column `error` is not null, a letter to `dead`.
 
-    Any column will do for `error`, such as one that shows what from_json could not read.
+    `error` may be any column, such as one that shows what from_json could not read.
     """
     from pyspark.sql import functions as F
 
@@ -98,7 +98,9 @@ def _attempts(
 
 
 def _convert(results: list[Any], errors: list[str | None], kind: pa.DataType) -> pa.Array:
-    """The results as a column; where that fails, one by one, so that only those that do not fit are lost."""
+    """The results as a column; if that fails, one by one, so that only those that do not fit become
+    errors.
+    """
     import pyarrow as pa
 
     wrong = (pa.ArrowException, TypeError, ValueError, OverflowError)

@@ -1,4 +1,4 @@
-"""Where a record came from, as headers of the record that it became."""
+"""The origin of a record, as headers of the record that is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def with_origin(records: DataFrame, prefix: str, **more: Column) -> Column:
-    """The headers that a record of the source had, if they were read, and after them where it was.
+    """The headers of the source's record, if they were read, followed by its origin.
 
     Numbers and times are text, as tools show them; the timestamp is in milliseconds.
     """

@@ -1,6 +1,6 @@
-"""The state of a query, looked at from outside while it runs: from any Spark that can read its checkpoint.
+"""Reads the state of a query while it runs, from any Spark that can read its checkpoint.
 
-What is seen is the state after the last batch that was committed; the query is not stopped, slowed or asked.
+It shows the state after the last committed batch; the query is not involved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records that come after the watermark has passed them: to a topic, where Spark drops them silently.
+"""Sends late records to a topic; Spark alone drops them silently.
 
 Which records are late is decided per batch, by the watermark before it. A second query with the same
 watermark would have other batches, and so other late records. So results and late records are written by one
@@ -36,7 +36,7 @@ def late_to_topic(
     checkpoint: str,
     options: Mapping[str, str],
 ) -> DataStreamWriter:
-    """A query, to be started, that writes `results` and sends to `topic` what came too late for them.
+    """A query that writes `results` and sends late records to `topic`; start it with `.start()`.
 
     results     made of `records` by one stateful operator under a watermark; columns of the sink, with topic
     records     columns of the source and what `closes` needs

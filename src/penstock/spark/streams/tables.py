@@ -1,4 +1,4 @@
-"""A compacted topic as a table: of each key the newest value, without the keys that were deleted."""
+"""A compacted topic as a table: the newest value of each key, without deleted keys."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 def table(records: DataFrame) -> DataFrame:
     """The newest record of each key, from a batch read of a topic; a null value deletes its key.
 
-    Joined with a stream, it is re-read for each micro-batch, so each sees the table as it is then. The
-    newest is the one with the highest offset: all records of a key are in one partition, as Kafka's
-    partitioners put them and as compaction takes for granted. Whether the topic has been compacted yet makes
-    no difference, except to what has to be read.
+    Joined with a stream, it is re-read for each micro-batch, so each sees the table as it is then. The newest
+    is the one with the highest offset: all records of a key are in one partition, as with Kafka's
+    partitioners, and as compaction requires. Whether the topic has been compacted yet makes no difference,
+    except to what has to be read.
     """
     from pyspark.sql import functions as F
 

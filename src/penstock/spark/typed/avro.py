@@ -48,10 +48,10 @@ class AvroColumn:
         self.spark_type, self._convert = self._type(schema.raw, "", [])
 
     def reader_for(self, writer: RegisteredSchema, client: RegistryClient) -> Convert:
-        """From a framed payload of the writer's schema to a value of the column."""
+        """Decodes a framed payload of the writer's schema to a value of the column."""
         schema: Any = client.parse(writer)
         fast = fast_schema(schema)
-        # Where both are the same there is nothing to resolve.
+        # If both are the same, nothing needs to be resolved.
         reader = None if schema.formatted("resolved") == self._text else self._reader
         convert, named, name = self._convert, self._named, schema.name or ""
 
@@ -62,7 +62,7 @@ class AvroColumn:
         return value_of
 
     def _type(self, schema: AvroType, place: str, open_: list[AvroType]) -> tuple[T.DataType, Convert | None]:
-        """The type of Spark, and what makes its values of fastavro's; None where they are the same."""
+        """Spark's type, and the conversion of fastavro's values to it; None if none is needed."""
         if schema in open_:
             raise NotTyped(
                 f"{branch_name(schema)} contains itself, at {place}: Spark's types cannot be recursive"
@@ -175,7 +175,7 @@ _PYTHON = {
 
 
 def _members(members: list[tuple[str, AvroType, Convert | None]]) -> Convert:
-    """A union of several types is a struct of which one member is set, as in Spark's from_avro."""
+    """A union of several types is a struct with one member set, as in Spark's from_avro."""
     by_name = {branch_name(branch): (name, convert) for name, branch, convert in members}
 
     def find(value: Any) -> tuple[str, Convert | None]:

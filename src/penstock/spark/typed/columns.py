@@ -1,8 +1,8 @@
 """Typed columns: `key` and `value` decoded by the schema ids in the records, or as plain text of one schema.
 
-On the driver `resolve` asks the registry once for the schemas to read with; they go to the tasks with the
-plan, so all tasks of a query give the same types. In a task `ColumnDecoder` takes batches of bytes to batches
-of values, and does with what does not decode as `decode.errors` says.
+On the driver `resolve` requests the reader's schemas from the registry once; they are sent to the tasks with
+the plan, so that all tasks of a query have the same types. In a task `ColumnDecoder` decodes batches, and
+handles records that do not decode according to `decode.errors`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Value = Callable[[Framed], Any]
 
 @dataclass(frozen=True)
 class TypedPart:
-    """The schema that a column is read with, and all that it stands on: what a task needs to know of it."""
+    """The reader's schema of a column with all its references: everything that a task needs."""
 
     options: PartOptions
     schema: str
-    """Of text it is Spark's type, as JSON, when Spark has made that of its DDL (`with_types`)."""
+    """For text it is Spark's type as JSON, once Spark has parsed its DDL (`with_types`)."""
     references: tuple[ResolvedReference, ...]
 
 
@@ -63,7 +63,7 @@ class TypedColumns:
 
 
 def resolve(options: TypedOptions) -> TypedColumns:
-    """The schemas to read with: those that are given, or the subjects' latest."""
+    """The reader's schemas: the given ones, or the latest of the subjects."""
     if options.registry is None:
         return TypedColumns(options, tuple(TypedPart(part, "", ()) for part in options.parts))
     with RegistryClient(replace(options.registry, patience=0.0)) as client:
@@ -93,7 +93,7 @@ def _resolve(client: RegistryClient, part: PartOptions) -> TypedPart:
 
 
 def with_types(columns: TypedColumns, schema: StructType) -> TypedColumns:
-    """With the types that Spark has made of the DDL of texts, as it gives them to a reader."""
+    """Adds the types that Spark parsed from the DDL of text, as it passes them to a reader."""
     from pyspark.sql import types as T
 
     from penstock.spark.typed.text_values import check_types
@@ -134,7 +134,7 @@ def _ddl_of(part: TypedPart) -> str:
 
 
 def ddl(kind: DataType) -> str:
-    """A type as Spark's SQL says it, whatever the names in it are."""
+    """A type in Spark's DDL, with all names quoted."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.StructType):
@@ -148,7 +148,7 @@ def ddl(kind: DataType) -> str:
 
 
 def source_schema(columns: TypedColumns, include_headers: bool) -> StructType:
-    """The columns of the source as a type, when all of their types are known."""
+    """The columns of the source as a type, if all of their types are known."""
     from pyspark.sql import types as T
 
     typed = part_types(columns)
@@ -180,7 +180,7 @@ def part_types(columns: TypedColumns) -> dict[str, DataType]:
 
 
 def _column(part: TypedPart) -> Any:
-    """The column of a part: its type in Spark, and readers for writers' schemas."""
+    """The column of a key or value: its type in Spark, and readers for writers' schemas."""
     options = part.options
     name = f"the schema of the column {options.part}"
     try:
@@ -208,7 +208,7 @@ def _column(part: TypedPart) -> Any:
 
 
 class Failure(NamedTuple):
-    """Why a record does not decode."""
+    """The reason why a record does not decode."""
 
     part: str
     reason: str
@@ -230,7 +230,7 @@ def worker_decoder(columns: TypedColumns) -> ColumnDecoder:
 
 
 def needs_headers(columns: TypedColumns) -> bool:
-    """A header may name the schema, and a dead letter has the record's."""
+    """Whether to read headers: one may name the schema, and a dead letter has the record's headers."""
     return columns.options.registry is not None or columns.options.dead_letter_topic is not None
 
 
@@ -241,9 +241,9 @@ def decoded(
     keep_headers: bool,
     dead_letters: DeadLetters | None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches with headers in (if `needs_headers`), batches with typed columns out.
+    """Takes batches, with headers if `needs_headers`; returns batches with typed columns.
 
-    Dead letters are written before these.
+    Dead letters are written before a batch is returned.
     """
     decoder = worker_decoder(columns)
     for batch in batches:
@@ -272,7 +272,7 @@ def _without(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
 
 
 class ColumnDecoder:
-    """Decodes the typed columns of batches, with what it has learnt of schemas."""
+    """Decodes the typed columns of batches, with a cache of schemas."""
 
     def __init__(self, columns: TypedColumns) -> None:
         registry = columns.options.registry
@@ -286,7 +286,7 @@ class ColumnDecoder:
     def decode(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, Failure]]:
         """The batch with typed columns, and the rows that do not decode: null in these columns.
 
-        DecodeFailed for the first of them whose `decode.errors` is fail.
+        Raises DecodeFailed for the first of them whose `decode.errors` is fail.
         """
         import pyarrow as pa
 
@@ -332,7 +332,7 @@ def _part_decoder(client: RegistryClient | None, part: TypedPart) -> PartDecoder
 
 
 class TextDecoder:
-    """The key or the value of text, which needs no registry."""
+    """A key or value of text, which needs no registry."""
 
     asks_headers = False
 
@@ -393,7 +393,7 @@ class PartDecoder:
         return pa.array(values, type=self._arrow), failures
 
     def _find_misfits(self, values: list[Any], ids: list[int | None], failures: dict[int, Failure]) -> None:
-        """Values that Arrow does not take, a number too large for its type for one, become null."""
+        """Values that Arrow does not accept, such as a number too large for its type, become null."""
         import pyarrow as pa
 
         for row, value in enumerate(values):
@@ -417,7 +417,7 @@ class PartDecoder:
                 writer = writer_schema(self._client, framed, self._options.schema_type, self._options.subject)
                 reader = self._readers[key] = self._reader_for(writer, framed)
             except Undecodable as error:
-                # Many such records in a row must not become as many requests.
+                # Many such records in a row must not cause as many requests.
                 if len(self._unknown) >= _MOST_UNKNOWN:
                     self._unknown.clear()
                 self._unknown[key] = (time.monotonic() + _FORGET_SECONDS, error)

@@ -1,7 +1,7 @@
-"""JSON values as columns of a JSON Schema. What the schema leaves open is a string of JSON.
+"""JSON values as columns of a JSON Schema. Parts without a defined type become strings of JSON.
 
-JSON Schema has no rules for reading data of one schema with another: a record is read with the column's own.
-Properties that it does not name are left out, those that are missing are null.
+JSON Schema has no rules for schema resolution: a record is read with the column's schema. Properties that it
+does not name are left out, missing ones are null.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _of_values(keys: frozenset[str]) -> T.DataType:
 
 
 def _any(kinds: list[T.DataType]) -> T.DataType:
-    """One of several: null makes nothing of it, since every column may be null."""
+    """One of several types; null is ignored, because every column may be null."""
     different: list[T.DataType] = []
     for kind in kinds:
         if kind != NULL and not any(_same(kind, other) for other in different):
@@ -130,7 +130,7 @@ def _any(kinds: list[T.DataType]) -> T.DataType:
 
 
 def _all(kinds: list[T.DataType]) -> T.DataType:
-    """All at once: parts that say nothing of the type leave it to the others."""
+    """allOf: parts without a type are ignored."""
     known: list[T.DataType] = []
     for kind in kinds:
         if not isinstance(kind, JsonText) and not any(_same(kind, other) for other in known):
@@ -166,7 +166,7 @@ def _plain(kind: T.DataType) -> T.DataType:
     return kind
 
 
-# From values to what Arrow takes, which is less exact: it would cut 1.5 to 1
+# Converts values strictly for Arrow, which would truncate 1.5 to 1
 
 
 def _converter(kind: T.DataType, place: str) -> Convert:

@@ -42,7 +42,7 @@ class PartOptions:
     part: Literal["key", "value"]
     schema_type: str
     subject: str
-    """Also says in which context the ids are; empty, where `schema` is given, for the default one."""
+    """Also selects the context of the ids; empty, if `schema` is given, for the default one."""
     schema: str | None
     version: str
     message: str | None
@@ -61,7 +61,9 @@ class TypedOptions:
     parts: tuple[PartOptions, ...]
     dead_letter_topic: str | None
     dead_letter_query: str | None = field(default=None, compare=False)
-    """How letters call the query. Another name is no other way to decode, for which workers keep decoders."""
+    """The name of the query in dead letters. Not compared: it does not change the decoding, and workers cache
+    decoders.
+    """
 
 
 class Given(Protocol):
@@ -71,7 +73,7 @@ class Given(Protocol):
 
 
 def parse_typed_options(given: Given, topics: frozenset[str] | None) -> TypedOptions | None:
-    """None where keys and values stay bytes. `topics` are those that the query names, if it does."""
+    """None if keys and values stay bytes. `topics` are those that the query names, if any."""
     parts = tuple(part for name in PARTS if (part := _part(given, name, topics)) is not None)
     if not parts:
         for name in TYPED_OPTIONS:

@@ -1,9 +1,9 @@
 """Plain JSON and CSV in typed columns: `value.format=json-text` and `csv-text`, without a registry.
 
-A block of records is read at once by Arrow's readers. Where these refuse a block it is cut up, and what is
-left is read record by record (`text_values.py`), which says what is right: both ways give the same
-(`tests/unit/spark/test_typed_text.py`). Whatever might make Arrow see other records than there are is looked
-for before, so a record that is wrong never shifts or hides another.
+Arrow's readers parse a block of records at once. If they reject a block, it is divided, and the rest is
+parsed record by record (`text_values.py`, the reference); both give the same result
+(`tests/unit/spark/test_typed_text.py`). Text that could change the record boundaries for Arrow is detected
+before, so that an invalid record never shifts or hides another.
 """
 
 from __future__ import annotations
@@ -37,28 +37,30 @@ _BLOCK_ROWS = (4096, 512, 64)
 _LOOK_ROWS = 16
 _LINE_END = pa.scalar(b"\n", pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())
-# RapidJSON takes it for a number, and no one else does.
+# Only RapidJSON accepts it as a number.
 _INF = re.compile(rb"[:\[,\s-]Inf[\s,\]}]")
 _FLOATS = (T.FloatType, T.DoubleType)
 _TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
 class Unfit(Exception):
-    """A block that the fast way cannot take."""
+    """A block that the fast path cannot handle."""
 
 
 class Reader(Protocol):
     def block(self, texts: pa.Array) -> pa.Array:
-        """The values of a block without nulls; Unfit or an Arrow error where that cannot be said at once."""
+        """The values of a block without nulls. Raises Unfit or an Arrow error if they cannot be parsed
+        at once.
+        """
 
     def one(self, data: bytes) -> Any:
-        """The value of one record, for Arrow; Misfit says why there is none."""
+        """The value of one record, for Arrow. Misfit has the reason if there is none."""
 
 
 class Decoded(NamedTuple):
     values: pa.Array
     reasons: dict[int, str]
-    """Why rows have no value though they are not null."""
+    """The reasons why rows that are not null have no value."""
 
 
 class TextColumn:
@@ -92,7 +94,7 @@ class TextColumn:
     def _pieces(
         self, texts: pa.Array, reasons: dict[int, str], first: int = 0, sizes: tuple[int, ...] = _BLOCK_ROWS
     ) -> Iterator[pa.Array]:
-        """Blocks; smaller ones where one is refused; and records where the smallest are."""
+        """Parses blocks; smaller ones if one is rejected; and single records if the smallest are."""
         size, *smaller = sizes
         for start in range(0, len(texts), size):
             block = texts.slice(start, size)
@@ -122,7 +124,7 @@ class TextColumn:
 
 
 def _joined(texts: pa.Array) -> pa.Buffer:
-    """The texts with a line's end after each."""
+    """The texts, each with a line end."""
     lines = pc.binary_join_element_wise(texts, _LINE_END, _NOTHING)
     ends = lines.offset + len(lines)
     _, offsets, data = lines.buffers()
@@ -163,8 +165,9 @@ class JsonReader:
         return self._read(data, len(texts))
 
     def _checked(self, texts: pa.Array) -> pa.Buffer:
-        """Each record begins with { and ends with }. So, if all of it is read well, each has at least one
-        object, and none has a part of one: where it ends within one, what follows cannot be {."""
+        """Each record starts with { and ends with }. So if all text is parsed, each has at least one object
+        and no partial one: inside an object the next character cannot be {.
+        """
         strings = texts.cast(pa.string())  # or an error: not UTF-8
         if not _all_in_braces(strings):
             strings = pc.ascii_trim(strings, " \t\r\n")
@@ -198,7 +201,7 @@ class JsonReader:
         return pc_json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
 
     def _look(self, texts: pa.Array) -> frozenset[str]:
-        """Which times are numbers, in the first records that have them."""
+        """Which timestamps are numbers, in the first records that have them."""
         found: dict[str, bool] = {}
         for data in texts.slice(0, _LOOK_ROWS).to_pylist():
             try:
@@ -237,7 +240,7 @@ def _find_times(value: Any, kind: T.DataType, place: str, found: dict[str, bool]
 
 
 def _read_type(kind: T.DataType, arrow: pa.DataType, place: str, numbers: frozenset[str]) -> pa.DataType:
-    """The types that Arrow reads, of which `_finished` makes the column's type."""
+    """The types that Arrow parses, which `_finished` converts to the column's type."""
     if isinstance(kind, T.StructType):
         inside = [
             (each.name, _read_type(each.dataType, arrow.field(index).type, f"{place}.{each.name}", numbers))
@@ -282,7 +285,7 @@ def _finished(array: pa.Array, kind: T.DataType, arrow: pa.DataType) -> pa.Array
 
 def _finite(array: pa.Array) -> pa.Array:
     if not pc.all(pc.is_finite(array), min_count=0).as_py():
-        raise Unfit  # which is too large, and which is meant so?
+        raise Unfit  # indistinguishable from a value that is too large
     return array
 
 
@@ -366,13 +369,13 @@ class CsvReader:
         texts.cast(pa.string())  # or an error: not UTF-8
         data = _joined(texts)
         view = data.to_pybytes()
-        # Quotes are read one by one; and hexadecimal is not a number to anyone but Arrow.
+        # Records with quotes are parsed one by one; only Arrow accepts hexadecimal numbers.
         if any(bad in view for bad in (b'"', b"\r", b"\0")) or view.count(b"\n") != len(texts):
             raise Unfit
         if self._hexadecimal and (b"0x" in view or b"0X" in view):
             raise Unfit
         if len(self._converts) > 1 and pc.min(pc.binary_length(texts)).as_py() == 0:
-            raise Unfit  # Arrow takes an empty line for one of empty columns
+            raise Unfit  # Arrow reads an empty line as empty columns
         self._read_options.block_size = data.size + 1
         table = pc_csv.read_csv(
             pa.BufferReader(data), self._read_options, self._parse_options, self._convert_options
@@ -402,5 +405,5 @@ def _csv_finished(array: pa.Array, kind: T.DataType, arrow: pa.DataType) -> pa.A
             try:
                 array = array.cast(pa.timestamp("us", "UTC"))
             except pa.ArrowInvalid:
-                array = array.cast(pa.timestamp("us"))  # none of them says where: it is UTC
+                array = array.cast(pa.timestamp("us"))  # no zone: UTC
     return _finished(array, kind, arrow)

@@ -1,7 +1,8 @@
-"""Values of JSON and CSV text as values of Spark's types, one at a time and exactly: what is right is here.
+"""Converts JSON and CSV text to values of Spark's types, one at a time and exactly: the reference
+implementation.
 
-`text.py` reads whole blocks by Arrow's readers, and asks here for what these do not take. Nothing is
-bent to fit: a text where a number is wanted, or a number that its type cannot hold, is a Misfit that says so.
+`text.py` parses whole blocks with Arrow's readers, and uses this for what they reject. Values are not
+coerced: a text in place of a number, or a number out of range, raises Misfit with the reason.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def misfit(where: str, value: Any, wanted: str) -> Misfit:
 
 
 def check_types(kind: T.DataType, *, nested: bool, place: str = "") -> None:
-    """NotTyped unless text of this kind can be read; `nested` if structs, arrays and maps may be inside."""
+    """Raises NotTyped if text of this type cannot be read; `nested` if structs, arrays and maps are
+    allowed.
+    """
     if isinstance(kind, T.StructType):
         if place and not nested:
             raise NotTyped(f"{place} is a struct, and a line of CSV has plain columns only")
@@ -78,7 +81,7 @@ _SCALARS = (
 
 
 def read_json(data: bytes) -> Any:
-    """The JSON of a record, with fractions as Decimal; Misfit says why it is none."""
+    """The JSON of a record, with fractions as Decimal. Misfit has the reason if it is invalid."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -90,7 +93,7 @@ def read_json(data: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise Misfit(f"it is not JSON: {error}") from None
     except (ValueError, decimal.InvalidOperation):
-        # An integer of thousands of digits, or an exponent of more than Decimal has.
+        # An integer of thousands of digits, or an exponent outside of Decimal's range.
         try:
             return json.loads(text, parse_float=_huge, parse_int=_huge)
         except (ValueError, RecursionError) as error:
@@ -109,7 +112,7 @@ def described(place: str) -> str:
 
 
 def json_object(kind: T.StructType, place: str, converter: Callable[[T.DataType, str], Convert]) -> Convert:
-    """Objects as structs; `converter` makes what converts a field, of its type and place."""
+    """Converts objects to structs; `converter` creates the conversion of a field from its type and path."""
     where = described(place)
     fields = [
         (field.name, converter(field.dataType, f"{place}.{field.name}".lstrip("."))) for field in kind.fields
@@ -136,7 +139,7 @@ def json_array(kind: T.ArrayType, place: str, converter: Callable[[T.DataType, s
 
 
 def from_json(kind: T.DataType, place: str = "") -> Convert:
-    """From a value of `read_json` that is not null to what Arrow makes a value of this type of."""
+    """Converts a value of `read_json` that is not null to one that Arrow accepts for this type."""
     where = described(place)
     if isinstance(kind, T.StructType):
         return json_object(kind, place, from_json)
@@ -237,7 +240,7 @@ def _micros(value: Any, where: str) -> int:
 
 
 def from_text(kind: T.DataType, place: str = "", *, where: str = "") -> Convert:
-    """From a text that is not empty."""
+    """Converts a text that is not empty."""
     where = where or (f"'{place}'" if place else "the value")
     if isinstance(kind, T.StringType):
         return lambda text: _utf8(text, where)

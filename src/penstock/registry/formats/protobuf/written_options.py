@@ -180,7 +180,9 @@ def _as_text(text: str) -> str:
 
 
 def _end(tokens: Sequence[Token], start: int, symbol: str) -> int:
-    """The position of the next of these symbols outside of brackets; the end if there is none."""
+    """The index of the symbol outside of inner brackets, or of the bracket that closes around it; else
+    the end.
+    """
     depth = 0
     for i in range(start, len(tokens)):
         text = tokens[i].text if tokens[i].kind == "symbol" else ""
