@@ -1,7 +1,7 @@
 """`penstock bench`: what a cluster does for a client, in the manner of Kafka's own perf-test tools.
 
-The client is librdkafka driven from Python, so with small records its Python side is the limit; `bench/` in
-the source tree measures the broker itself.
+The client is librdkafka called from Python, so with small records Python is the limit; `bench/` in the source
+tree measures the broker itself.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def latency(topic: str, records: int, size: int, acks: str, as_json: bool, clust
     reader = read_records(cluster, topic, ends, None, {"fetch.wait.max.ms": 500, "fetch.min.bytes": 1}, stop)
     begin = time.perf_counter()
     with progress(f"through {topic}", records) as bar:
-        # The first goes unmeasured: it pays for the connections.
+        # The first one is not measured: it includes connecting.
         for number in range(records + 1):
             sent = time.perf_counter()
             _send(producer, topic, payloads[number % _PAYLOADS], acknowledged, partition=0)
@@ -253,7 +253,7 @@ def latency(topic: str, records: int, size: int, acks: str, as_json: bool, clust
 
 
 class Acknowledged:
-    """Delivery reports: how many, how late, and the first failure."""
+    """Delivery reports: their number, latencies, and the first failure."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -317,7 +317,7 @@ def _ensure_topic(cluster: Cluster, topic: str, partitions: int) -> None:
 
 
 def _payloads(size: int) -> list[bytes]:
-    """Different letters in each, from one seed, so that runs compare and compression has something to do."""
+    """Random letters from a fixed seed, so that runs are comparable and compression is not trivial."""
     source = random.Random(2)
     letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return [bytes(source.choices(letters, k=size)) for _ in range(_PAYLOADS)]

@@ -26,5 +26,5 @@ def completion(shell: str) -> None:
     if kind is None:
         raise CommandFailed(f"click has no completion for {shell}")
     script = kind(cli, {}, PROGRAM, COMPLETION_VARIABLE)
-    # Not .source(): for bash that starts a bash to look at its version, on every login.
+    # Not .source(): for bash that starts another bash at each login, to check its version.
     click.echo(script.source_template % script.source_vars())

@@ -1,4 +1,4 @@
-"""How a command ends. Exit codes: 0 done, 1 the operation failed, 2 wrong usage, 130 interrupted.
+"""Errors and exit codes of commands: 0 done, 1 the operation failed, 2 wrong usage, 130 interrupted.
 
 What fails on a cluster is reported by `penstock.admin.failure`; commands raise the same errors.
 """

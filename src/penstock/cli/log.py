@@ -1,6 +1,6 @@
-"""`penstock log dump` and `penstock log verify`: what is in the files of a log, and whether they are sound.
+"""`penstock log dump` and `penstock log verify`: show and check the files of a log.
 
-They read files, not a broker, and may run beside one. Exit codes: 0 sound, 1 problems, 2 wrong usage.
+They read files, and may run while a broker uses them. Exit codes: 0 no problems, 1 problems, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _text(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        # Quoted where a reader could not see where it ends.
+        # Quoted if a reader could not see its end.
         return (
             value
             if value and not any(char.isspace() for char in value)

@@ -1,6 +1,6 @@
-"""The `penstock` command: the tree of subcommands and what its exit codes mean.
+"""The `penstock` command: the tree of subcommands, and the exit codes.
 
-Subcommands are loaded when they are named, so that `penstock --help` and `penstock broker` stay quick.
+Subcommands are imported on demand, so that `penstock --help` and `penstock broker` start quickly.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def cli() -> None:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and give its exit code. Never a stack trace for what a user can cause."""
+    """Runs one command line and returns its exit code. User errors never show a stack trace."""
     if COMPLETION_VARIABLE in os.environ:
         cli.main(prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE)
     try:
@@ -179,7 +179,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        return OK  # the reader (`| head`) has what it wanted
+        return OK  # the reader (`| head`) has closed the pipe
     except UnicodeEncodeError as error:
         click.echo(f"Error: not text in UTF-8: {error.object[:80]!r}", err=True)
         return USAGE
@@ -194,6 +194,6 @@ def main() -> NoReturn:
     try:
         sys.stdout.flush()
     except (OSError, AttributeError):
-        # The interpreter would try to write the rest again at its end, and complain.
+        # Otherwise the interpreter would try to write the rest at exit, and report an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""What a command prints: JSON for programs, tables for people, plain columns into a pipe.
+"""Output of commands: JSON for programs, tables for people, plain columns in a pipe.
 
 Only data goes to stdout; notes and progress go to stderr, and progress only when it is a terminal.
 """
@@ -72,7 +72,7 @@ def _rich_table(
 
 
 class Progress(Protocol):
-    """How far a long piece of work has come."""
+    """The progress of a long operation."""
 
     def update(self, done: int) -> None: ...
 

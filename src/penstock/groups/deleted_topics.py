@@ -29,17 +29,18 @@ class DeletedTopics:
         when the store has been asked (`found`)."""
 
     def names(self) -> set[str]:
-        """The topics to ask the store for, after the shard was loaded."""
+        """The topics to look up in the metadata store after the shard was loaded."""
         return self._offsets.topics() | self._share.topics()
 
     def deleted(self, ids: Collection[UUID]) -> Outcome:
-        """Topics with these ids were deleted: a new topic of the same name begins without their offsets."""
+        """Topics with these ids were deleted: a new topic of the same name starts without their offsets."""
         return self._forget([name for name, topic_id in self.ids.items() if topic_id in ids], ids)
 
     def found(self, asked: Collection[str], existing: Mapping[str, UUID]) -> tuple[Outcome, set[str]]:
-        """The store was asked for these names and has those of `existing`. The second part is what to ask for
-        again: what was decided here may fail to be written, and the image may be behind the store or, as the
-        answer took its time, ahead of it."""
+        """Of the looked-up names, the store has those in `existing`. Returns the deleted topics, and those to
+        look up again: a decision may fail to be written, and the image may be behind the store or, by the
+        time of the response, ahead of it.
+        """
         view = self._topics()
         gone: list[str] = []
         again: set[str] = set()
@@ -47,7 +48,7 @@ class DeletedTopics:
             known, topic_id, own = view.topics.get(name), existing.get(name), self.ids.get(name)
             shown = None if known is None else known.id
             if own is not None and own != topic_id and own != shown:
-                # An earlier answer had it, after the load; it was deleted since, and created again.
+                # It existed in an earlier response after the load; it has been deleted since, and recreated.
                 gone.append(name)
                 again.add(name)
             elif topic_id is not None:
@@ -57,7 +58,7 @@ class DeletedTopics:
             elif shown is None:
                 gone.append(name)
             else:
-                # Created again since then, or not yet gone from the image.
+                # Recreated since then, or not yet removed from the image.
                 self.ids.setdefault(name, shown)
         out = self._forget(gone, self._share.unknown(set(asked), existing))
         if out.records:

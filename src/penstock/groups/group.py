@@ -1,8 +1,8 @@
-"""The base class of all types of groups, and what a handler knows apart from the request.
+"""The base class of all types of groups, and the context of a request.
 
 A group id belongs to one Group at a time, in `GroupShard.groups`. Classic groups, consumer groups (KIP-848)
-and share groups are subclasses; committed offsets are kept apart from them, by group id, and survive a change
-of the type.
+and share groups are subclasses; committed offsets are stored separately, by group id, and survive a change of
+the type.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class TopicFilter(Protocol):
 
     @property
     def rules(self) -> object:
-        """The same object for as long as the ACLs are the same."""
+        """The same object as long as the ACLs are unchanged."""
         ...
 
     def allowed(self, topics: frozenset[str]) -> frozenset[str]:
-        """Those of the topics, by the ACLs of now."""
+        """The given topics that may be described according to the current ACLs."""
         ...
 
 
 class Caller(NamedTuple):
-    """Who sent a request, and in which version."""
+    """The sender of a request, and the request's version."""
 
     client_id: str
     client_host: str
     version: int
     sees: TopicFilter | None = None
-    """None without ACLs, and where a request does not need it."""
+    """None without ACLs, and for requests that do not need it."""
 
 
 class TopicsView(Protocol):
@@ -53,7 +53,7 @@ class TopicsView(Protocol):
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
+        """Increases with every change."""
         ...
 
 
@@ -103,7 +103,7 @@ class Group:
         raise NotImplementedError
 
     def retention_start(self, commit_timestamp: int) -> int | None:
-        """From when the retention of an offset counts; None while none of the group's expires."""
+        """The start of the retention time of an offset; None while offsets of the group do not expire."""
         raise NotImplementedError
 
     def tombstones(self) -> list[StateRecord]:
@@ -111,7 +111,7 @@ class Group:
         raise NotImplementedError
 
     def is_in(self, states: Collection[str]) -> bool:
-        """Whether the state is one of these names, which are in lower case."""
+        """Whether the state is one of these names, in lower case."""
         return self.state_name.lower() in states
 
     def listed(self) -> Message:

@@ -55,12 +55,12 @@ log = logging.getLogger(__name__)
 
 
 class ClassicRequestsToOtherTypes(Protocol):
-    """How a group of another type answers the requests of classic members (KIP-848's migration)."""
+    """The requests of classic members to a group of another type (KIP-848's migration)."""
 
     def join_group(
         self, group: Group, request: Message, who: Caller, token: Any, out: Outcome, now_ms: int
     ) -> bool:
-        """False where the group is to become a classic one first: it is then removed by `records`."""
+        """False if the group must become a classic one first: `records` then removes it."""
 
     def sync_group(
         self, group: Group, request: Message, who: Caller, token: Any, out: Outcome, now_ms: int
@@ -151,7 +151,7 @@ class GroupShard:
         for begin in self.on_loaded:
             begin(out, now_ms)
         for group_id in self.offsets.group_ids() - self.groups.keys():
-            # It was on its way from a consumer group to a classic one: its commits are still returned.
+            # It was being converted from a consumer group to a classic one: its commits are still returned.
             self.groups[group_id] = ClassicGroup(group_id, now_ms)
 
     def _begin_classic(self, out: Outcome, now_ms: int) -> None:
@@ -171,7 +171,7 @@ class GroupShard:
         return self.timers.next_deadline()
 
     def on_time(self, now_ms: int) -> Outcome:
-        """The first call says that the partition has been read."""
+        """The first call means that the partition has been loaded."""
         out = self._begin(now_ms)
         self.timers.fire(now_ms, out)
         return out
@@ -230,7 +230,7 @@ class GroupShard:
                 out.replies.append(Reply(token, join_error(UnknownMemberId.code, request.member_id)))
                 return out
             group = self.groups[request.group_id] = ClassicGroup(request.group_id, now_ms)
-            # Before anything else: a member that gets its id, or has to wait, is to find its group again.
+            # First, so that a member that gets an id, or waits, finds its group again.
             out.records.append(group.record())
         self.joins.join(group, request, who, token, out, now_ms)
         return out
@@ -339,7 +339,7 @@ class GroupShard:
         return out
 
     def txn_offset_commit(self, request: Message, who: Caller, token: Any, now_ms: int) -> Outcome:
-        """The records count when the producer's transaction commits (`replay_marker`)."""
+        """The records take effect when the producer's transaction commits (`replay_marker`)."""
         out = self._begin(now_ms)
         try:
             check_group_id(request.group_id)
@@ -357,7 +357,7 @@ class GroupShard:
     def _committing(
         self, request: Message, generation: int, not_found_since: int | None, who: Caller, transactional: bool
     ) -> Group | None:
-        """The group that commits; None for one that will exist by its offsets alone."""
+        """The group that commits; None for one that will only consist of its offsets."""
         _check_length(request.group_id)
         group = self.groups.get(request.group_id)
         if group is None:
@@ -456,7 +456,7 @@ class GroupShard:
             group = self.group(group_id)
             group.check_delete()
             out.records = self.offsets.tombstones(group_id) + group.tombstones()
-            out.divide()  # the group goes last: what was cut short can be asked for again
+            out.divide()  # the group's tombstone is last: an interrupted deletion can be repeated
         except ApiError as error:
             code = error.code
         out.replies.append(Reply(token, Message(group_id=group_id, error_code=code)))

@@ -23,7 +23,7 @@ _AGAIN_MS = 10_000
 
 
 class Timer:
-    """What is to be done at a time: `action(*args, outcome, now_ms)`. Made once, set many times."""
+    """An action at a time: `action(*args, outcome, now_ms)`. Created once, set many times."""
 
     __slots__ = ("action", "args", "at", "queued")
 
@@ -31,7 +31,7 @@ class Timer:
         self.action = action
         self.args = args
         self.at: int | None = None
-        self.queued: int | None = None  # the time of its entry in the heap that counts
+        self.queued: int | None = None  # the time of its valid entry in the heap
 
     def cancel(self) -> None:
         self.at = None
@@ -67,11 +67,13 @@ class Timers:
                 else:
                     live.append(entry)
         heapq.heapify(live)
-        self._heap[:] = live  # in place: `fire` may be going through it
+        self._heap[:] = live  # in place: `fire` may be iterating over it
         self._clean_at = max(_SMALL, 2 * len(live))
 
     def next_deadline(self) -> int | None:
-        """Not later than the next timer. Cancelled timers on top are dropped, others may still show."""
+        """A time not later than the next timer. Cancelled timers at the top of the heap are dropped, others
+        may remain.
+        """
         heap = self._heap
         while heap:
             queued, _, timer = heap[0]
@@ -106,7 +108,7 @@ class Timers:
         decided = Outcome()
         try:
             timer.action(*timer.args, decided, now_ms)
-        except Exception:  # the border: groups of strangers share a shard and its clock
+        except Exception:  # an error must not affect other groups, which share the shard and its timers
             log.exception("a timer of group %s failed", _group_of(timer))
             # Clients that waited must retry: their responses may depend on the failed decision.
             failure = CoordinatorNotAvailable("the group's timer failed")
@@ -121,5 +123,5 @@ class Timers:
 
 
 def _group_of(timer: Timer) -> str:
-    """For the log: timers of a group have it as their first argument."""
+    """For log messages: timers of a group have its id as their first argument."""
     return ascii(getattr(timer.args[0], "group_id", timer.args[0]))[:300] if timer.args else "(all)"

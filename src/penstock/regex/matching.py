@@ -34,9 +34,9 @@ _MOST_OVERWORK = 2_000_000
 
 
 class Work:
-    """How much may be done before others have their turn, in arrows looked at (about 0.1 microseconds each).
+    """The work limit of one turn, in checked transitions (about 0.1 microseconds each).
 
-    The last name may go beyond; only a text that is not a topic's name can be so long that it is broken off.
+    The last name may exceed it; only a text too long for a topic name is aborted.
     """
 
     __slots__ = ("left",)
@@ -50,14 +50,16 @@ class Work:
 
 
 class _Class(NamedTuple):
-    """Characters that are all the same to a pattern: the labels that admit them, and one for all at edges."""
+    """A class of characters that a pattern does not distinguish: the labels that match them, and a
+    representative for edges.
+    """
 
     labels: frozenset[int]
     edge: str
 
 
 class _States:
-    """A set of states that the automaton was in, with what stood before, and where each class leads."""
+    """A set of states of the automaton, with the preceding character, and the next set for each class."""
 
     __slots__ = ("accepts", "before", "states", "to")
 
@@ -69,7 +71,7 @@ class _States:
 
 
 class Regex:
-    """A compiled pattern. Sets of states are made when they are first met, and kept while they are few."""
+    """A compiled pattern. Sets of states are created on demand, and kept while they are few."""
 
     __slots__ = (
         "_accept", "_arrows", "_classes", "_costs", "_edges", "_first", "_kept", "_labels", "_reads", "_sets",
@@ -100,8 +102,9 @@ class Regex:
         self._first = _States(frozenset((start,)), "")
 
     def matches(self, text: str, work: Work | None = None) -> bool:
-        """Whether the whole text is matched, as Kafka's `matches` asks. What it costs is taken off `work`.
-        Raises InvalidRegularExpression where that is far too much."""
+        """Whether the whole text matches, as with Kafka's `matches`. Subtracts the cost from `work`. Raises
+        InvalidRegularExpression if it is far too high.
+        """
         work = Work() if work is None else work
         work.left -= len(text)
         here = self._first
@@ -125,7 +128,7 @@ class Regex:
     def _class(self, char: str, work: Work) -> _Class:
         work.left -= _EDGE * len(self._labels)
         labels = frozenset(number for label, number in self._labels.items() if char in label)
-        # What stands before and after matters to edges only; without them more sets are the same.
+        # The characters before and after matter only for edges; without edges more sets are equal.
         found = self._classes[char] = _Class(labels, edge_like(char) if self._edges else "")
         return found
 
@@ -149,7 +152,7 @@ class Regex:
         return there
 
     def forget(self) -> None:
-        """Drop the sets met so far, also from each other; they are created again when they are met."""
+        """Drops the existing sets and the references between them; they are created again on demand."""
         for kept in self._sets.values():
             kept.to.clear()
         self._sets.clear()
@@ -158,7 +161,7 @@ class Regex:
         self._kept = 0
 
     def _closure(self, here: _States, after: str, work: Work) -> list[int]:
-        """With all states that can be reached here without reading on."""
+        """Adds all states that can be reached without another character."""
         before = here.before
         reached = set(here.states)
         queue = list(here.states)
@@ -225,7 +228,7 @@ class Regex:
             self._add(item, here, there)
             here = there
         if most is None:
-            # A state of its own to come back to: `start` and `end` have other ways through them.
+            # A separate state for the loop: other paths go through `start` and `end`.
             loop = self._state()
             self._skip(here, loop)
             after = self._state()

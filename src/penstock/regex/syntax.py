@@ -1,6 +1,6 @@
-"""The syntax of RE2, as far as topic names have use for it, read into a tree.
+"""Parses the syntax of RE2, as far as it is useful for topic names, to a tree.
 
-Left out: Unicode classes by name (\\p{...}). Groups do not capture, as nobody asks what they matched, and
+Not supported: Unicode classes by name (\\p{...}). Groups do not capture, as nobody asks what they matched, and
 laziness means nothing where the whole name has to match.
 """
 
@@ -53,7 +53,7 @@ class Characters:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A place between characters: ^ and $ (of a line, where `multiline`), \\b, \\B."""
+    """A position between characters: ^ and $ (of a line, if `multiline`), \\b, \\B."""
 
     kind: str
     multiline: bool = False
@@ -68,7 +68,7 @@ class Edge:
 
 
 def edge_like(char: str) -> str:
-    """A character that stands for all that are the same to an Edge."""
+    """A representative of all characters that an Edge does not distinguish."""
     return char if char in ("", "\n") else "w" if _is_word(char) else "-"
 
 
@@ -133,7 +133,7 @@ class _Parser:
     def alternatives(self, flags: frozenset[str]) -> Node:
         items = []
         while True:
-            # Flags that are set in one alternative hold in those after it.
+            # Flags that are set in one alternative apply to those after it.
             item, flags = self._sequence(flags)
             items.append(item)
             if not self._take("|"):
@@ -249,7 +249,7 @@ class _Parser:
         return _one(chr(self._code(char)), flags)
 
     def _code(self, char: str) -> int:
-        """The character behind a backslash and `char`."""
+        """The character of an escape: a backslash and `char`."""
         if char == "x":
             digits = self._text[self._pos : self._pos + 2]
             self._pos += len(digits)

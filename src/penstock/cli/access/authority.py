@@ -23,7 +23,7 @@ _EARLIER = timedelta(hours=1)  # for machines whose clock is behind
 
 
 class Authority:
-    """`open` takes the one in the directory, or makes it. Keys are readable by their owner alone."""
+    """`open` loads the one in the directory, or creates it. Only their owner can read the keys."""
 
     def __init__(
         self, directory: Path, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
@@ -57,10 +57,10 @@ class Authority:
         return cls(directory, key, certificate)
 
     def issue(self, path: Path, name: str, hosts: Sequence[str] = (), days: int = 365) -> Path:
-        """Key and certificate in one PEM file: of a server where `hosts` are given, else of a client."""
+        """Key and certificate in one PEM file: of a server if `hosts` are given, otherwise of a client."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self._certificate.subject, key, self._key, days)
-        # Brokers connect to each other with the certificate that they serve with.
+        # Brokers use their server certificate for connections to each other.
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if hosts:
             usages.insert(0, ExtendedKeyUsageOID.SERVER_AUTH)
@@ -123,7 +123,9 @@ class Authority:
         return list(found)
 
     def is_good(self, path: Path, hosts: Sequence[str]) -> bool:
-        """Whether the file is a certificate of this authority for all these hosts, good for another day."""
+        """Whether the file is a certificate of this authority for all these hosts, valid for at least a
+        day.
+        """
         try:
             certificate = _read_certificate(path)
         except CommandFailed:

@@ -31,7 +31,7 @@ from penstock.errors import ApiError
 
 
 class DescribeByDefault(click.Group):
-    """`penstock cluster` alone describes it."""
+    """`penstock cluster` without a command describes the cluster."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         is_option = bool(args) and args[0].startswith("-") and args[0] not in ctx.help_option_names
@@ -138,7 +138,7 @@ def _carried(topics: dict[str, TopicDescription]) -> tuple[Counter[int], Counter
 
 
 def _sizes_and_moves(cluster: Cluster) -> tuple[Counter[int] | None, list[str] | None]:
-    """None where the cluster does not respond to that: an older one, or one that forbids it."""
+    """None if the cluster does not respond to this request: an older one, or one that denies it."""
     sizes: Counter[int] = Counter()
     try:
         with WireCluster(cluster) as wire:
@@ -230,7 +230,7 @@ def decommission(
         )
         if not done:
             return
-        begun = True  # partitions may have been made on it meanwhile: look again
+        begun = True  # partitions may have been created on it in the meantime: check again
     if not as_json:
         click.echo(empty)
 
@@ -382,7 +382,7 @@ def elect_command(
     _fail_for(failed, "cannot elect a leader of")
 
 
-# What they share
+# Shared
 
 
 def _check_topics(state: ClusterPlacement, topics: tuple[str, ...]) -> None:
@@ -433,7 +433,7 @@ def _move(
     *,
     quiet: bool = False,
 ) -> bool:
-    """Show the moves, and make them. Whether they were made and are done."""
+    """Shows the moves and starts them. Returns whether they were started and are complete."""
     copies = sum(len(move.adding) for move in moves)
     sizes = None if quiet else copied_bytes(cluster, state, moves)
     size = None if sizes is None else sum(sizes.values())

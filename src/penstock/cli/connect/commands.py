@@ -58,7 +58,7 @@ name_argument = click.argument("name")
 
 
 def ask(url: str, method: str, path: str, body: Any = None) -> Any:
-    """The answer's JSON; the worker's own words if it refuses."""
+    """The JSON of the response. An error has the worker's message."""
     user, ca = os.environ.get(_USER), os.environ.get(_CA)
     return ConnectWorker(url, user, ca, hint="name another with --url").ask(method, path, body)
 

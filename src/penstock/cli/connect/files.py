@@ -12,7 +12,7 @@ from penstock.cli.options.properties import read_properties
 
 
 def read_connector(path: str) -> dict[str, str]:
-    """The settings, `name` among them."""
+    """The settings, including `name`."""
     if not path.endswith(".json"):
         config = read_properties(path)
     else:

@@ -13,7 +13,7 @@ CHECKS = ("files", "disk")
 
 
 def files(directory: str) -> Iterator[Finding]:
-    """NotALogDirectory where it is none."""
+    """Raises NotALogDirectory if it is not a log directory."""
     for problem in verify(directory).all_problems:
         where = problem.path if problem.position is None else f"{problem.path} at position {problem.position}"
         yield Finding("files", where, problem.what, problem.remedy, problem.severity)

@@ -29,7 +29,7 @@ _COMPLETION_TIMEOUT = 1.0
 def complete_groups(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Group ids of the cluster; nothing when it cannot be reached soon."""
+    """Group ids of the cluster; none if it does not respond quickly."""
     try:
         bootstrap = context.params.get("bootstrap") or DEFAULT_BOOTSTRAP
         found = list_groups(Cluster(bootstrap, {}, timeout=_COMPLETION_TIMEOUT))
@@ -197,13 +197,13 @@ def _partition_json(each: PartitionLag) -> dict[str, Any]:
 
 
 def total_lag(partitions: Iterable[PartitionLag]) -> int | None:
-    """Records; None where no partition has a committed offset."""
+    """Lag in records; None if no partition has a committed offset."""
     known = [each.lag for each in partitions if each.lag is not None]
     return sum(known) if known else None
 
 
 def longest_lag(partitions: Iterable[PartitionLag]) -> float | None:
-    """Seconds; None where that of no partition is known."""
+    """Lag in seconds; None if it is unknown for all partitions."""
     return max((each.lag_seconds for each in partitions if each.lag_seconds is not None), default=None)
 
 

@@ -118,7 +118,7 @@ def reset(
 def _position(
     to_earliest: bool, to_latest: bool, to_offset: int | None, to_time: str | None, shift: int | None
 ) -> Position | int:
-    """Where to go; a number is a shift."""
+    """The target of the reset; a number is a shift."""
     given: list[Position | int] = []
     if to_earliest:
         given.append(Position("earliest"))

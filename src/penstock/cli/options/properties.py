@@ -16,7 +16,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The settings in the file at `path`, references resolved; what cannot be read is a usage error."""
+    """The settings in the file at `path`, with references resolved. An unreadable file is a usage error."""
     try:
         return resolved(parse_properties(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
@@ -26,7 +26,7 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def resolved(settings: Mapping[str, str]) -> dict[str, str]:
-    """With what `${env:NAME}` and `${file:PATH}` stand for."""
+    """Resolves `${env:NAME}` and `${file:PATH}`."""
     try:
         return resolve_all(settings)
     except ConfigError as error:
@@ -51,6 +51,6 @@ def topic_settings(words: Iterable[str], option: str) -> dict[str, str]:
 
 
 def _milliseconds(value: str) -> str:
-    """Anything but a number with a unit is left to the broker, which says what is wrong with it."""
+    """Other values are passed to the broker unchanged, which validates them."""
     length = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d|w)\s*", value, re.IGNORECASE)
     return value if length is None else str(int(length[1]) * _UNITS_MS[length[2].lower()])

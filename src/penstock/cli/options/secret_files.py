@@ -1,4 +1,4 @@
-"""Files with secrets, written for their owner alone, and passwords from a file, the environment or a prompt.
+"""Files with secrets that only their owner can read, and passwords from a file, the environment or a prompt.
 
 A password is never an argument of a command: arguments are seen by everyone on the machine (`ps`).
 """
@@ -15,7 +15,7 @@ from penstock.cli.options.shared import Options, options
 
 
 def write_secret(path: Path, text: str) -> None:
-    """In one step, mode 0600 from the first byte on."""
+    """Written atomically, with mode 0600 from the start."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -37,7 +37,7 @@ password_options: Options = options(
 
 
 def read_password(who: str, file: str | None, variable: str | None) -> str:
-    """From where the options say, or typed twice at a prompt."""
+    """The password from the source in the options, or typed twice at a prompt."""
     if file is not None and variable is not None:
         raise click.UsageError("give --password-file or --password-env, not both")
     if file is not None:

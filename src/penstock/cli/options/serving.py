@@ -1,4 +1,4 @@
-"""Options of commands that serve HTTP for a cluster, several of a kind with one that leads."""
+"""Options of commands that serve HTTP for a cluster, in groups of servers with a leader."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from penstock.web.log_output import FORMS, VARIABLE
 
 def _log_as(context: click.Context, parameter: click.Parameter, form: str | None) -> None:
     if form is not None:
-        os.environ[VARIABLE] = form  # the processes that this one starts log alike
+        os.environ[VARIABLE] = form  # child processes use the same log format
 
 
 def log_format_option(command: Callable[..., None]) -> Callable[..., None]:
-    """`--log-format`, of commands that keep running."""
+    """`--log-format`, for long-running commands."""
     return click.option(
         "--log-format",
         type=click.Choice(FORMS),
@@ -31,7 +31,7 @@ def log_format_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def access_options(what: str, others: str) -> Options:
-    """Who may use it, and TLS; `access_of` makes settings of what is given."""
+    """Users and TLS; `access_of` converts the given options to settings."""
     return options(
         click.option(
             "--auth-file",
@@ -104,13 +104,10 @@ def access_of(given: dict[str, Any]) -> dict[str, Any]:
 def serving_options(
     *, what: str, others: str, of_one: str, topic: str, port: int, group: str, ready: str
 ) -> Options:
-    """Where it listens, and how it finds the others of its kind.
+    """Listening address, and how it finds the other servers of its group.
 
-    what     it is: "registry"
-    others   the same in the plural
-    of_one   what the others share: "topic"
-    topic    that is made if it does not exist
-    ready    what the ready file says, and when
+    what     it is: "registry" others   the same in the plural of_one   what the others share: "topic" topic
+    that is made if it does not exist ready    what the ready file says, and when
     """
     return options(
         click.option(

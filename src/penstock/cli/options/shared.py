@@ -1,4 +1,4 @@
-"""Options and arguments that many commands share, and how the shell completes them."""
+"""Options and arguments that many commands share, and their shell completion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def json_option(command: F) -> F:
 
 
 def options(*options: Options) -> Options:
-    """All of these, in the order in which the command's help shows them."""
+    """Applies all of these options, in the order of the command's help."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         for option in reversed(options):
@@ -39,7 +39,7 @@ def options(*options: Options) -> Options:
 
 
 def address_options(kind: str) -> Options:
-    """How to reach the cluster, with settings of that kind; `client_of` takes what is given."""
+    """Options for the connection to the cluster, with such settings; `client_of` evaluates them."""
     return options(
         click.option(
             "--bootstrap",
@@ -68,7 +68,7 @@ def address_options(kind: str) -> Options:
 def client_of(
     bootstrap: str, client_config: str | None, client_settings: Sequence[str]
 ) -> tuple[str, dict[str, str]]:
-    """The bootstrap servers and the other settings: -X before the file, --bootstrap before both."""
+    """The bootstrap servers and the other settings: -X overrides the file, --bootstrap overrides both."""
     settings = read_properties(client_config) if client_config else {}
     settings |= resolved(key_values(client_settings, "-X"))
     named = settings.pop("bootstrap.servers", None)
@@ -77,7 +77,7 @@ def client_of(
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """How to reach the cluster; the command gets `cluster`, a Cluster, in place of the options."""
+    """Options for the connection to the cluster; the command gets `cluster`, a Cluster, instead of them."""
 
     @functools.wraps(command)
     def with_cluster(
@@ -114,7 +114,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 def complete_topics(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Topic names of the cluster that the words so far point at; nothing when it cannot be reached soon."""
+    """Topic names of the cluster in the command line so far; none if it does not respond quickly."""
     settings: dict[str, str] = {}
     try:
         if context.params.get("client_config"):
@@ -130,7 +130,7 @@ def complete_topics(
 def complete_topic_configs(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Names of topic configurations, with `=` where a value follows."""
+    """Names of topic configurations, followed by `=` if a value is expected."""
     from penstock.config import TOPIC_CONFIGS
 
     ending = "" if context.info_name == "unset" else "="

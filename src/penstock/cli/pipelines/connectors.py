@@ -1,7 +1,8 @@
 """Connectors that a project declares in `connectors/`, one file each: `run` creates, `status` shows them.
 
 A file is what `penstock connect create --file` takes. The connectors run in a Connect worker, not in the
-pipeline's process, and keep running when the pipeline stops: what happens meanwhile waits in their topics.
+pipeline's process, and keep running when the pipeline stops: changes in the meantime are kept in their
+topics.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def declared(project: Project) -> list[dict[str, str]]:
 
 
 def create(connectors: list[dict[str, str]], url: str) -> None:
-    """Create each one that is missing, and change those whose settings differ."""
+    """Creates missing connectors, and changes those whose settings differ."""
     worker = _worker(url)
     deadline = time.monotonic() + _JOIN_SECONDS
     for config in connectors:
@@ -57,7 +58,7 @@ def create(connectors: list[dict[str, str]], url: str) -> None:
 
 
 def states(names: list[str], url: str) -> list[dict[str, Any]]:
-    """What the worker says of each: `name`, `type`, `state`, `tasks` and `error`."""
+    """The worker's status of each: `name`, `type`, `state`, `tasks` and `error`."""
     try:
         found = _worker(url, _SHORT_SECONDS).ask("GET", "/connectors?expand=status")
     except CommandFailed as error:

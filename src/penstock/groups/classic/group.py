@@ -51,7 +51,7 @@ class ClassicGroup(Group):
         super().__init__(group_id)
         self.state = EMPTY
         self.previous_state = DEAD
-        self.state_timestamp = now_ms  # None where the record is older than the field
+        self.state_timestamp = now_ms  # None if the record is older than the field
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None

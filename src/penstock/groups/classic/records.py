@@ -31,7 +31,7 @@ class MemberMetadata(NamedTuple):
     instance_id: str | None
     client_id: str
     client_host: str
-    rebalance_timeout_ms: int  # -1 where the record is older than the field
+    rebalance_timeout_ms: int  # -1 if the record is older than the field
     session_timeout_ms: int
     subscription: bytes
     assignment: bytes
@@ -160,9 +160,9 @@ class _Reader:
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics in the consumer protocol's subscriptions; None where one of them cannot be read.
+    """The topics in the consumer protocol's subscriptions; None if one of them cannot be parsed.
 
-    Only the part that all versions begin with is read, as in Kafka: a version, then the topics.
+    As in Kafka, only the part that all versions share is parsed: the version and the topics.
     """
     topics: set[str] = set()
     try:

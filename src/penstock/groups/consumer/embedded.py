@@ -43,13 +43,14 @@ def read_subscription(raw: bytes) -> Subscription:
 
 
 def subscription_version(raw: bytes) -> int:
-    """In which version the member gets its assignment. Never fails: of the protocols that a member
-    names, only the one it joined with has been read, and another may be chosen later."""
+    """The version in which the member gets its assignment. Never fails: only the protocol with which the
+    member joined was parsed, and another of its protocols may be selected later.
+    """
     return min(max(INT16.unpack_from(raw)[0], 0), _HIGHEST) if len(raw) >= INT16.size else 0
 
 
 def read_assignment(raw: bytes) -> ByName:
-    """No bytes at all mean no partitions: a member that has not been assigned any yet."""
+    """Empty bytes mean no partitions: the member has no assignment yet."""
     if not raw:
         return {}
     try:
@@ -61,7 +62,7 @@ def read_assignment(raw: bytes) -> ByName:
 
 
 def write_assignment(assigned: Mapping[str, frozenset[int]], version: int) -> bytes:
-    """In the version of the member's subscription; all have the same layout."""
+    """Written in the version of the member's subscription; all have the same layout."""
     parts = [INT16.pack(version), INT32.pack(len(assigned))]
     for topic in sorted(assigned):
         numbers = sorted(assigned[topic])

@@ -116,7 +116,7 @@ class ConsumerGroup(Group):
             clocks.stop()
 
     def _forget(self, member: Member) -> None:
-        """Its name and its partitions, unless somebody else has them by now."""
+        """Frees its instance id and its partitions, unless another member has them by now."""
         if member.instance_id is not None:
             if self.static_members.get(member.instance_id) == member.member_id:
                 del self.static_members[member.instance_id]
@@ -176,7 +176,7 @@ class ConsumerGroup(Group):
         return member
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member of a request that may name an instance; the instance has to be that member's."""
+        """The member of a request. If the request names an instance, it must be that member's."""
         if instance_id is None:
             return self.member(member_id)
         known = self.static_members.get(instance_id)
@@ -189,7 +189,7 @@ class ConsumerGroup(Group):
         return self.members[known]
 
     def topics_of(self, member: Member, regexes: Mapping[str, ResolvedRegex] | None = None) -> frozenset[str]:
-        """The names that a member subscribes to, by themselves or by its regular expression."""
+        """The topics to which a member subscribes, by name or by its regular expression."""
         if not member.regex:
             return member.topics
         resolved = (self.regexes if regexes is None else regexes).get(member.regex)
@@ -199,12 +199,12 @@ class ConsumerGroup(Group):
         return member.topics | visible if member.topics else visible
 
     def preferred_assignor(self, members: Iterable[Member]) -> str | None:
-        """What most members ask for; of several, the first in the alphabet."""
+        """The assignor that most members request; the first in alphabetical order if several are equal."""
         votes = Counter(m.server_assignor for m in members if m.server_assignor is not None)
         return min(votes, key=lambda name: (-votes[name], name)) if votes else None
 
     def is_waiting_for_others(self, member: Member) -> bool:
-        """Whether other members still have to revoke partitions that the member is to get."""
+        """Whether other members have not yet revoked partitions of the member's target."""
         target = self.target.get(member.member_id, NOTHING)
         return member.state is MemberState.UNRELEASED_PARTITIONS and any(
             self.owner(topic, partition) not in (None, member.member_id)
@@ -219,7 +219,7 @@ class ConsumerGroup(Group):
         return [member for member in self.members.values() if member.classic is not None]
 
     def supports(self, protocol_type: str, protocols: Collection[str]) -> bool:
-        """Whether a classic member with these protocols and those there are have one in common."""
+        """Whether these protocols of a classic member and those of the current members have one in common."""
         if protocol_type != PROTOCOL_TYPE:
             return False
         known = [{name for name, _ in m.classic.protocols} for m in self.classic_members if m.classic]
@@ -249,7 +249,7 @@ class ConsumerGroup(Group):
             raise error(f"The epoch {received} is not that of the member, {member.epoch}.")
 
     def check_offset_delete(self) -> None:
-        """Topics in use are refused one by one (`subscribes_to`)."""
+        """Topics in use are rejected one by one (`subscribes_to`)."""
 
     def check_delete(self) -> None:
         if self.members:
@@ -263,7 +263,7 @@ class ConsumerGroup(Group):
 
 
 def hash_of(names: Iterable[str], view: TopicsView) -> int:
-    """Changes when one of these topics comes, goes, or gets partitions. 0 where there is none of them."""
+    """Changes when one of these topics is created, deleted, or gets partitions. 0 if none exists."""
     digest = None
     topics = view.topics
     for name in sorted(names):

@@ -137,7 +137,7 @@ class ConsumerGroups:
         # Remove all members that have timed out together, with one new epoch.
         over = {name for name, clocks in group.clocks.items() if name == member_id or clocks.is_over(now_ms)}
         for name in over - group.members.keys():
-            group.clocks.pop(name).stop()  # a join that never came to the log
+            group.clocks.pop(name).stop()  # a join whose record was never written
         over &= group.members.keys()
         if not over:
             return
@@ -308,7 +308,7 @@ class ConsumerGroups:
             raise _not_found(request.group_id, group)
         member = group.check_member(request.member_id, request.instance_id)
         if request.member_epoch == LEAVE_STATIC_EPOCH:
-            # It stays a member until its session expires, and has revoked what it had to revoke.
+            # It stays a member until its session expires, without partitions to revoke.
             leaving = replace(member, epoch=LEAVE_STATIC_EPOCH, pending_revocation=NOTHING)
             out.records.append(records.current_record(group.group_id, leaving))
         else:

@@ -22,12 +22,12 @@ _MOST_WORK = 300_000
 
 
 class Levels:
-    """Who has what while it is worked out. Members are numbered in the order of their ids."""
+    """The assignment during the computation. Members are numbered in the order of their ids."""
 
     __slots__ = ("_bundle_of", "_held", "_loads", "_names", "_takers")
 
     def __init__(self, shares: Mapping[str, list[Key]], topics: Mapping[str, frozenset[UUID]]) -> None:
-        """What everybody has to begin with, and wants."""
+        """The initial partitions and the subscriptions of all members."""
         self._names = sorted(shares)
         kinds: dict[frozenset[UUID], list[int]] = {}
         for number, name in enumerate(self._names):
@@ -77,7 +77,7 @@ class Levels:
         by_bundle: dict[int, list[Key]] = {}
         for key in free:
             by_bundle.setdefault(self._bundle_of[key[0]], []).append(key)
-        # Bundles with few takers first: the others can make up for it.
+        # Bundles with few subscribers first: the others can compensate.
         for bundle in sorted(by_bundle, key=lambda bundle: (len(self._takers[bundle]), bundle)):
             least = [(loads[member], member) for member in self._takers[bundle]]
             heapq.heapify(least)
@@ -88,7 +88,7 @@ class Levels:
                 heapq.heapreplace(least, (load + 1, member))
 
     def _give_directly(self, bundle: int) -> bool:
-        """Between those who want this bundle. Whether anything was given."""
+        """Balances the subscribers of this bundle. Returns whether a partition was moved."""
         loads, held = self._loads, self._held
         least = [(loads[member], member) for member in self._takers[bundle]]
         most = [(-loads[member], member) for member in self._takers[bundle] if bundle in held[member]]
@@ -98,7 +98,7 @@ class Levels:
         heapq.heapify(most)
         while most:
             load, giver = most[0]
-            # Both heaps may have a member's load of before: the entry is put right when it comes up.
+            # Both heaps may have an outdated load of a member: the entry is corrected when it is popped.
             if -load != loads[giver]:
                 heapq.heapreplace(most, (-loads[giver], giver))
                 continue
@@ -119,8 +119,10 @@ class Levels:
         return True
 
     def _give_in_chains(self) -> None:
-        """From the fullest on. Whom a search without success has come by has no way to anybody poorer, and
-        no chain of a member that has less can lead there: it is not looked at again."""
+        """Starts with the members that have most. Members visited by an unsuccessful search cannot give to
+        any member with fewer, and neither can chains of members with fewer that lead there: they are not
+        visited again.
+        """
         loads = self._loads
         fullest = [(-load, member) for member, load in enumerate(loads)]
         heapq.heapify(fullest)
@@ -149,8 +151,9 @@ class Levels:
             heapq.heappush(fullest, (-loads[taker], taker))
 
     def _search(self, giver: int, stuck: set[int]) -> tuple[dict[int, tuple[int, int]], int | None, int]:
-        """The shortest chain to a member with at least two partitions less, if there is one: from whom each
-        member on the way has what, the member at its end, and how many were looked at."""
+        """The shortest chain to a member with at least two partitions fewer, if there is one: who gives what
+        to each member on the path, the member at its end, and the number of visited members.
+        """
         loads = self._loads
         limit = loads[giver] - 2
         came_from: dict[int, tuple[int, int]] = {}
@@ -176,7 +179,7 @@ class Levels:
 def _walk_back(
     came_from: Mapping[int, tuple[int, int]], giver: int, taker: int
 ) -> list[tuple[int, int, int]]:
-    """The last hand-over first: who gives from which bundle to whom."""
+    """The moves, last one first: giving member, bundle, receiving member."""
     path = []
     while taker != giver:
         source, bundle = came_from[taker]

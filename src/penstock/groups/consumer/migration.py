@@ -31,7 +31,7 @@ from penstock.groups.group import TopicsView
 
 
 def by_id(partitions: ByName, view: TopicsView) -> Partitions:
-    """Topics that are gone are left out."""
+    """Deleted topics are left out."""
     found: dict[UUID, frozenset[int]] = {}
     for name, numbers in partitions.items():
         topic = view.topics.get(name)
@@ -49,7 +49,7 @@ def by_name(partitions: Partitions, view: TopicsView) -> ByName:
 
 
 def upgrade(classic: ClassicGroup, view: TopicsView, out: Outcome) -> ConsumerGroup:
-    """The group that the records in `out` will make. Members that wait are asked to retry."""
+    """The group that the records in `out` create. Waiting members are told to retry."""
     try:
         members = _as_consumers(classic, view)
     except WireError as error:
@@ -78,8 +78,9 @@ def _as_consumers(classic: ClassicGroup, view: TopicsView) -> list[Member]:
     for member in classic.members.values():
         assigned = _free(read_assignment(member.assignment), taken)
         members.append((member, _subscription(classic, member), assigned))
-    # A cooperative member may still have what it owned when it joined: within a rebalance it goes on with it,
-    # and after it, it takes time to give it up. What is another's by assignment, it has given up before.
+    # A cooperative member may still have the partitions that it owned when it joined: it keeps them during a
+    # rebalance, and then needs time to revoke them. It has already revoked those that are assigned to another
+    # member.
     for _, subscription, assigned in members:
         for topic, numbers in _free(subscription.owned, taken).items():
             assigned[topic] = assigned.get(topic, frozenset()) | numbers
@@ -87,7 +88,7 @@ def _as_consumers(classic: ClassicGroup, view: TopicsView) -> list[Member]:
 
 
 def _free(partitions: ByName, taken: set[tuple[str, int]]) -> ByName:
-    """Those that nobody has taken; they are taken then."""
+    """The partitions that are still free; marks them as taken."""
     found: ByName = {}
     for topic, numbers in partitions.items():
         free = frozenset(number for number in numbers if (topic, number) not in taken)
@@ -98,7 +99,8 @@ def _free(partitions: ByName, taken: set[tuple[str, int]]) -> ByName:
 
 
 def _subscription(classic: ClassicGroup, member: ClassicMember) -> Subscription:
-    # Before the first generation there is no protocol yet; all of a member's say the same.
+    # Before the first generation no protocol is selected; all protocols of a member have the same
+    # subscription.
     return read_subscription(member.metadata(classic.protocol_name or member.protocols[0][0]))
 
 
@@ -128,7 +130,7 @@ def _as_consumer(
 
 
 def can_downgrade(members: Mapping[str, Member]) -> bool:
-    """Whether these, who are to be left, all speak one classic protocol."""
+    """Whether these remaining members have a classic protocol in common."""
     if not members:
         return False
     known = [{name for name, _ in m.classic.protocols} for m in members.values() if m.classic is not None]
@@ -145,8 +147,8 @@ def downgrade(
 ) -> list[StateRecord]:
     """The tombstones of the group and the record of the classic group of these members.
 
-    With `parts` it continues with them. Without, it begins with a rebalance, as it has no leader: what others
-    had is to be shared out. What is on the way from one to another is then the part of the one who has it.
+    With `parts` it continues with these assignments. Without, it starts with a rebalance, because it has no
+    leader. Partitions that are being moved then belong to the member that still has them.
     """
     leader = None if parts is None else next(iter(members))
     if parts is None:
@@ -181,5 +183,5 @@ def _held(member: Member) -> Partitions:
 
 
 def renamed(member: Member, member_id: str) -> Member:
-    """The place of a static member, taken by its new process."""
+    """Replaces a static member by its new process."""
     return replace(member, member_id=member_id, epoch=0, previous_epoch=0)

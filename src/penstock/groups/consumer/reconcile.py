@@ -42,7 +42,7 @@ def reconcile(
             if _still_owns(owned, member.pending_revocation):
                 return member
         case MemberState.UNKNOWN:
-            # Written by a newer coordinator. Only a member that owns nothing can be led from here.
+            # Written by a newer coordinator. Only a member without partitions can be reconciled from here.
             if owned is None or any(owned.values()):
                 raise FencedMemberEpoch(
                     "the member is in an unknown state; it must rejoin without partitions"
@@ -99,7 +99,7 @@ def _next(
 
 
 def _still_owns(owned: Partitions | None, partitions: Partitions) -> bool:
-    """A member that says nothing still owns what it had."""
+    """A member that reports nothing still owns its partitions."""
     if owned is None:
         return True
     return any(not owned.get(topic, _NONE).isdisjoint(numbers) for topic, numbers in partitions.items())

@@ -39,7 +39,7 @@ _EPOCHS = struct.Struct(">iib")
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a pattern matched, and when that was looked up."""
+    """The topics that a pattern matched, and when they were resolved."""
 
     topics: frozenset[str]
     version: int
@@ -59,7 +59,7 @@ def member_key(kind: int, group_id: str, name: str) -> bytes:
 
 
 def decode_key(key: bytes) -> tuple[int, str, str]:
-    """The kind, the group, and the member id or pattern, where the kind has one."""
+    """The kind, the group, and the member id or pattern, if the kind has one."""
     kind = key[0] << 8 | key[1]
     group_id, pos = nullable_string(key, 2, len(key))
     if kind in _OF_THE_GROUP:
@@ -136,7 +136,7 @@ def member_record(group_id: str, member: Member) -> StateRecord:
 
 
 def _classic_tag(classic: ClassicMetadata) -> bytes:
-    # A tagged struct that may be null has a byte before it that says whether it is.
+    # A nullable tagged struct has a byte in front that shows whether it is null.
     parts = [b"\x01", INT32.pack(classic.session_timeout_ms), encode_uvarint(len(classic.protocols) + 1)]
     for name, metadata in classic.protocols:
         parts += (encode_compact_string(name), encode_uvarint(len(metadata) + 1), metadata, _NO_TAGS)
@@ -146,7 +146,7 @@ def _classic_tag(classic: ClassicMetadata) -> bytes:
 
 
 def read_member(member: Member, value: bytes) -> Member:
-    """The member with what it said of itself as in the record."""
+    """The member with its metadata from the record."""
     reader = Reader(value)
     instance_id, rack_id = reader.nullable_string(), reader.nullable_string()
     client_id, client_host = reader.string(), reader.string()
@@ -190,7 +190,7 @@ def current_record(group_id: str, member: Member) -> StateRecord:
 
 
 def read_current(member: Member, value: bytes) -> Member:
-    """The member led as far as the record says."""
+    """The member with the current assignment from the record."""
     reader = Reader(value)
     epoch, previous, state = reader.int32(), reader.int32(), reader.int8()
     known = state in (0, 1, 2)
@@ -214,7 +214,7 @@ def read_target(value: bytes) -> Partitions:
     return Reader(value).partitions()
 
 
-# what the values are made of
+# parts of values
 
 
 def _strings(items: list[str]) -> bytes:
@@ -235,7 +235,7 @@ def _partitions(by_topic: Partitions) -> bytes:
 
 
 class Reader:
-    """Walks over a value of version 0; every string and array is compact."""
+    """Parses a value of version 0; all strings and arrays are compact."""
 
     __slots__ = ("_end", "_pos", "_value")
 

@@ -52,7 +52,7 @@ class OffsetStore:
         return any(tail in self.pending[producer][group_id] for producer in self._open.get(group_id, ()))
 
     def tails(self, group_id: str) -> Iterator[bytes]:
-        """All there is of a group, committed or pending, each once."""
+        """All offsets of a group, committed or pending, each once."""
         committed = self.by_group.get(group_id, {})
         yield from committed
         if group_id in self._open:
@@ -66,7 +66,7 @@ class OffsetStore:
     # records
 
     def tombstones(self, group_id: str, tails: Collection[bytes] | None = None) -> list[StateRecord]:
-        """The records that delete these offsets of a group, or all that it has."""
+        """The records that delete these offsets of a group, or all of them."""
         prefix = records_offsets.key_prefix(group_id)
         chosen = self.tails(group_id) if tails is None else tails
         return [StateRecord(prefix + tail, None) for tail in chosen]
@@ -81,7 +81,7 @@ class OffsetStore:
         return {records_offsets.read_tail(tail)[0] for tail in tails}
 
     def tombstones_of_topics(self, topics: Collection[str]) -> list[StateRecord]:
-        """For topics that were deleted: their offsets in every group."""
+        """The offsets of deleted topics in every group."""
         gone = {records_offsets.topic_tail(topic) for topic in topics}
         records: list[StateRecord] = []
         for group_id in self.group_ids():

@@ -1,8 +1,8 @@
 """OffsetCommitKey (versions 0-1) and OffsetCommitValue (versions 0-4) of `__consumer_offsets`.
 
-A key is the group's part and, behind it, a tail of topic and partition: the tail is what offsets are kept by,
-and values are kept as they are in the log and read when somebody asks. Written are key version 1 and value
-version 3, or 1 where the client gave the offset a time to live of its own, as Kafka does.
+A key is the group followed by a tail with topic and partition: offsets are indexed by the tail, and values
+are stored as in the log and parsed on demand. As in Kafka, keys are written in version 1 and values in
+version 3, or in version 1 if the client set a retention time for the offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CommittedOffset(NamedTuple):
     leader_epoch: int
     metadata: str
     commit_timestamp: int
-    expire_timestamp: int  # -1 where the group's retention decides
+    expire_timestamp: int  # -1: the group's retention applies
 
 
 def key_prefix(group_id: str) -> bytes:
@@ -43,7 +43,7 @@ def key_tail(topic: str, partition: int) -> bytes:
 
 
 def topic_tail(topic: str) -> bytes:
-    """What the tails of all partitions of a topic begin with, up to their last four bytes."""
+    """The common start of the tails of all partitions of a topic, without their last four bytes."""
     raw = topic.encode()
     return INT16.pack(len(raw)) + raw
 
@@ -70,7 +70,9 @@ def encode_value(
 
 
 def check(tail: bytes, value: bytes) -> None:
-    """Raises WireError for what nobody here has written: what is read later is checked when it is loaded."""
+    """Raises WireError for an invalid value: values are validated when they are loaded, because they are
+    parsed later.
+    """
     if len(tail) < _SHORTEST_TAIL or len(tail) != _SHORTEST_TAIL + (tail[0] << 8 | tail[1]):
         raise WireError("the key of an offset is cut short")
     if value[:2] == _USUAL and len(value) >= _SHORTEST_USUAL:
@@ -83,7 +85,7 @@ def check(tail: bytes, value: bytes) -> None:
 
 
 def committed(value: bytes) -> int:
-    """Only the offset: it stands at the same place in every version."""
+    """Only the offset, which has the same position in every version."""
     offset: int = _OFFSET.unpack_from(value, 2)[0]
     return offset
 

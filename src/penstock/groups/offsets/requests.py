@@ -42,9 +42,9 @@ def commit(
     by_id: bool = False,
     expire_timestamp: int = -1,
 ) -> tuple[list[StateRecord], Message]:
-    """For OffsetCommit and TxnOffsetCommit: what each partition is answered, and the records of the good.
+    """For OffsetCommit and TxnOffsetCommit: the result of each partition, and the records of the valid ones.
 
-    In `topic_ids` it is noted of which topic the offsets under a name are.
+    `topic_ids` records the topic id of the offsets under a name.
     """
     records: list[StateRecord] = []
     answers = []
@@ -164,7 +164,7 @@ def _fetch_all(
     for name, partitions in found.items():
         topic = topics.topics.get(name)
         if by_id and topic is None:
-            continue  # it was deleted just now, and has no id to tell it by
+            continue  # it was just deleted, and has no id
         answers.append(
             Message(name=name, topic_id=topic.id if topic is not None else ZERO_UUID, partitions=partitions)
         )
@@ -200,7 +200,7 @@ def fetch_error(group_id: str, code: int) -> Message:
 def delete(
     request: Message, group: Group, store: OffsetStore, topics: TopicsView
 ) -> tuple[list[StateRecord], Message]:
-    """OffsetDelete: offsets of topics that the group reads are in use, and stay."""
+    """OffsetDelete: offsets of topics to which the group subscribes are in use, and are kept."""
     group_id = request.group_id
     committed = store.by_group.get(group_id, {})
     gone: list[bytes] = []
@@ -226,7 +226,7 @@ def delete(
 
 
 def expired(group: Group, store: OffsetStore, retention_ms: int, now_ms: int) -> tuple[list[bytes], bool]:
-    """The tails of a group's offsets that have expired, and whether nothing is left of the group then."""
+    """The tails of a group's expired offsets, and whether the group is empty without them."""
     offsets = store.by_group.get(group.group_id)
     is_open = store.is_open(group.group_id)
     if offsets is None:

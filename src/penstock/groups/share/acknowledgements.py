@@ -29,7 +29,7 @@ class Acknowledgement(NamedTuple):
 
 
 def check_acknowledgements(batches: Sequence[Acknowledgement], *, renew: bool) -> ApiError | None:
-    """What is wrong with the acknowledgements of a partition by themselves, as Kafka sees it."""
+    """Validates the acknowledgements of a partition by themselves, as Kafka does."""
     previous = -1
     for batch in batches:
         if batch.first > batch.last:

@@ -21,7 +21,7 @@ def assign(
     targets: Mapping[str, Partitions],
     partition_counts: Mapping[UUID, int],
 ) -> dict[str, Partitions]:
-    """`subscriptions`: the topics of each member; `targets`: what each was to have until now."""
+    """`subscriptions`: the topics of each member; `targets`: the previous target of each."""
     members = sorted(subscriptions)
     held = {
         member: {(topic, number) for topic, numbers in targets.get(member, {}).items() for number in numbers}
@@ -41,7 +41,7 @@ def assign(
 
 
 def _rounds(subscriptions: Mapping[str, frozenset[UUID]]) -> list[frozenset[UUID]]:
-    """All topics at once where all members want the same; else one topic after the other."""
+    """All topics at once if all members have the same subscription, otherwise topic by topic."""
     wanted = set(subscriptions.values())
     if len(wanted) == 1:
         return list(wanted)

@@ -27,7 +27,7 @@ class StateBatch(NamedTuple):
 
 
 def overlay(old: Sequence[StateBatch], new: Iterable[StateBatch], start: int) -> tuple[StateBatch, ...]:
-    """`old` with `new` over it, from offset `start` on. In each, no two overlap; `old` is in order."""
+    """`old` overwritten by `new`, from offset `start` on. Neither has overlapping runs; `old` is sorted."""
     over = sorted(new)
     lasts = [batch.last for batch in over]
     pieces = list(over)
@@ -54,7 +54,7 @@ def _from(start: int, batches: Iterable[StateBatch]) -> Iterable[StateBatch]:
 
 
 def merged(batches: Iterable[StateBatch]) -> list[StateBatch]:
-    """Neighbours of the same state in one; of what is done with, the count does not matter."""
+    """Merges neighbours with the same state; the delivery count of completed ones does not matter."""
     found: list[StateBatch] = []
     for batch in batches:
         if found:

@@ -62,7 +62,7 @@ class ShareGroup(Group):
     # replaying
 
     def apply(self, kind: int, member_id: str, value: bytes | None) -> None:
-        """A record of this group, except the tombstone of the group itself."""
+        """Applies a record of this group, except the tombstone of the group itself."""
         match kind:
             case records.GROUP if value is not None:
                 self.epoch, self.metadata_hash = records.read_group(value)
@@ -156,7 +156,7 @@ class ShareGroup(Group):
     # ShareGroupDescribe
 
     def described(self, names: Mapping[UUID, str]) -> Message:
-        """`names` of the topics there are; partitions of others are left out, as Kafka does."""
+        """`names` are the existing topics; partitions of others are left out, as in Kafka."""
         return Message(
             error_code=0,
             error_message=None,

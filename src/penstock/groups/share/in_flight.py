@@ -12,7 +12,7 @@ NOBODY = ""
 
 
 class Run:
-    """Offsets that have everything in common. `planned`: a change of them is being written."""
+    """A run of offsets with the same state. `planned`: a change of them is being written."""
 
     __slots__ = ("count", "deadline", "first", "last", "member", "planned", "reason", "state")
 
@@ -24,7 +24,7 @@ class Run:
         self.member = NOBODY
         self.deadline = 0
         self.planned = False
-        self.reason = SPENT  # of what is dying
+        self.reason = SPENT  # of records to be archived
 
     def __repr__(self) -> str:
         return f"Run({self.first}-{self.last}, {self.state}, {self.count}, {self.member!r})"
@@ -49,7 +49,7 @@ class Run:
 
 
 class InFlight:
-    """From `start_offset` to before `end_offset`, without a hole: each offset between is in one run."""
+    """From `start_offset` to before `end_offset` without gaps: each offset is in exactly one run."""
 
     def __init__(self, start_offset: int) -> None:
         self.start_offset = start_offset
@@ -71,11 +71,13 @@ class InFlight:
         self._merge(len(self._runs) - 1)
 
     def _index(self, offset: int) -> int:
-        """Of the run that has this offset, which is in flight."""
+        """The index of the run with this offset, which must be in flight."""
         return bisect_right(self._runs, offset, key=_first) - 1
 
     def _cut(self, first: int, last: int) -> Iterator[Run]:
-        """The runs from `first` to `last`, and nothing beyond. What is not in flight is left out."""
+        """The runs from `first` to `last`, split at these offsets. Offsets that are not in flight are
+        left out.
+        """
         first, last = max(first, self.start_offset), min(last, self.end_offset - 1)
         if first > last:
             return
@@ -95,7 +97,7 @@ class InFlight:
             index += 1
 
     def _merge(self, index: int) -> None:
-        """The run with those beside it that are like it."""
+        """Merges a run with equal neighbours."""
         runs = self._runs
         while index + 1 < len(runs) and runs[index].like(runs[index + 1]):
             runs[index].last = runs[index + 1].last
@@ -106,7 +108,7 @@ class InFlight:
             index -= 1
 
     def _advance(self) -> None:
-        """Removes completed offsets at the beginning."""
+        """Removes completed offsets at the start."""
         done = 0
         for run in self._runs:
             if run.state not in TERMINAL or run.planned:

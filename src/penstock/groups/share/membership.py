@@ -38,9 +38,9 @@ JOIN_EPOCH = 0
 
 
 class MemberGone(NamedTuple):
-    """An action for the host: end the share session of this member, and release what it has.
+    """An action for the host: end the share session of this member, and release its records.
 
-    Not for one that leaves: it closes its session itself, and some clients do so after they have left.
+    Not for a member that leaves: it closes its session itself, and some clients do so after leaving.
     """
 
     group_id: str
@@ -48,7 +48,7 @@ class MemberGone(NamedTuple):
 
 
 class ShardParts(Protocol):
-    """What share groups need of the GroupShard that they live in."""
+    """What share groups use of their GroupShard."""
 
     groups: dict[str, Group]
     topics: Callable[[], TopicsView]
@@ -64,7 +64,7 @@ class ShareGroups:
         settings: ShareSettings | None = None,
         config: Callable[[str], ShareGroupConfig] = lambda group_id: ShareGroupConfig(),
     ) -> None:
-        """Plugs into the shard: its replayers, and what it does when its partition has been read."""
+        """Plugs into the shard: its replayers, and what happens after loading."""
         self._shard = shard
         self.settings = settings or ShareSettings()
         self.config = config
@@ -143,7 +143,7 @@ class ShareGroups:
             assignment_epoch, target = epoch, self._assign(group, members, epoch, out)
         updated = self._reconcile(group, member, assignment_epoch, target, out)
         if is_new:
-            # Volatile until its records are replayed: the session's timer has to find it.
+            # In memory only until its records are replayed: the session's timer must find it.
             self._shard.groups[group.group_id] = group
         self._beat(group, member.member_id, now_ms)
         config = self.config(group.group_id)
@@ -169,7 +169,7 @@ class ShareGroups:
         return group, False
 
     def _member(self, group: ShareGroup, request: Message) -> ShareMember:
-        """The member that the heartbeat is from, new where it joins; its epoch is checked."""
+        """The member of the heartbeat, a new one if it joins; validates its epoch."""
         member = group.members.get(request.member_id)
         received = request.member_epoch
         if member is None:
@@ -182,7 +182,7 @@ class ShareGroups:
                     f"The share group has reached its maximum capacity of {self.settings.max_size} members."
                 )
             return ShareMember(request.member_id)
-        # An answer may have been lost: then the member comes again with the epoch before.
+        # If a response was lost, the member sends the previous epoch again.
         if received not in (JOIN_EPOCH, member.epoch, member.previous_epoch):
             size = "greater" if received > member.epoch else "smaller"
             raise FencedMemberEpoch(
@@ -194,7 +194,7 @@ class ShareGroups:
     def _epoch(
         self, group: ShareGroup, members: Mapping[str, ShareMember], out: Outcome, *, changed: bool
     ) -> int:
-        """The epoch of the group; a new one where a subscription or a topic has changed."""
+        """The epoch of the group; a new one if a subscription or a topic has changed."""
         view = self._shard.topics()
         metadata_hash = group.metadata_hash
         if changed or view.topics is not group.seen_topics:
@@ -207,7 +207,7 @@ class ShareGroups:
         return epoch
 
     def _initialize(self, group: ShareGroup, members: Mapping[str, ShareMember], out: Outcome) -> None:
-        """Note the partitions that the group is going to have share state of."""
+        """Records the partitions for which the group will have share state."""
         if not any(record.key[1] == records.GROUP for record in out.records):
             return
         view = self._shard.topics()
@@ -245,7 +245,7 @@ class ShareGroups:
         target: Mapping[str, Partitions],
         out: Outcome,
     ) -> ShareMember:
-        """The member with its target assignment: there is nothing to wait for."""
+        """The member with its target assignment, which takes effect immediately."""
         if member.epoch == assignment_epoch and member.epoch != JOIN_EPOCH:
             return member
         updated = replace(
@@ -290,7 +290,7 @@ class ShareGroups:
         group = self._shard.groups.get(group_id)
         if not isinstance(group, ShareGroup):
             return
-        # All whose time is over go at once: one epoch for them.
+        # Remove all members that have timed out together, with one new epoch.
         over = {
             name
             for name, session in group.sessions.items()
@@ -298,7 +298,7 @@ class ShareGroups:
         } & group.members.keys()
         if over:
             for name in over:
-                # Should the records not come to the log, they are found again.
+                # If the records cannot be written, the members time out again.
                 self._beat(group, name, now_ms)
             self._remove(group, over, out)
             out.actions += [MemberGone(group_id, name) for name in sorted(over)]
@@ -306,7 +306,7 @@ class ShareGroups:
     # questions
 
     def find(self, group_id: str) -> ShareGroup:
-        """GroupIdNotFound where there is no share group of this name."""
+        """Raises GroupIdNotFound if no share group has this id."""
         return self._group(group_id, create=False)[0]
 
     def describe(self, group_id: str) -> Message:
@@ -333,11 +333,11 @@ class ShareGroups:
                     yield group, topic_id, name
 
     def topics(self) -> set[str]:
-        """The topics of which groups have share state."""
+        """The topics for which groups have share state."""
         return {name for _, _, name in self._initialized()}
 
     def unknown(self, names: Collection[str], existing: Mapping[str, UUID]) -> set[UUID]:
-        """Of the topics with these names, the ids that are neither in `existing` nor in the image."""
+        """The ids of topics with these names that are neither in `existing` nor in the image."""
         known = self._shard.topics().topics_by_id
         return {
             topic_id
@@ -346,7 +346,7 @@ class ShareGroups:
         }
 
     def without_topics(self, ids: Collection[UUID]) -> list[StateRecord]:
-        """The records that make every group forget these topics."""
+        """The records that remove these topics from every group."""
         groups = {group.group_id for group, topic_id, _ in self._initialized() if topic_id in ids}
         gone = frozenset(ids)
         return [record for group_id in sorted(groups) for record in self.forget_topics(group_id, gone)]
@@ -354,7 +354,7 @@ class ShareGroups:
     def add_partitions(
         self, group_id: str, added: Mapping[UUID, tuple[str, frozenset[int]]]
     ) -> list[StateRecord]:
-        """These partitions have share state of the group now, which is created with the first of them."""
+        """These partitions now have share state of the group, which is created with the first of them."""
         group, is_new = self._group(group_id, create=True)
         known = dict(group.initialized)
         for topic, (name, numbers) in added.items():
@@ -365,7 +365,9 @@ class ShareGroups:
         return [*created, records.state_partitions_record(group_id, known)]
 
     def check_alter(self, group_id: str) -> None:
-        """NonEmptyGroup while there are members; GroupIdNotFound for a group of another type. May be new."""
+        """Raises NonEmptyGroup if it has members, GroupIdNotFound for another type. Creates the group if
+        missing.
+        """
         if not group_id:
             raise InvalidGroupId("The group id must not be empty.")
         self._group(group_id, create=True)[0].check_delete()

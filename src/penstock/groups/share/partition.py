@@ -50,23 +50,23 @@ class DeadLetter(NamedTuple):
 
 
 class Plan:
-    """What is going to change, and what is to be written for it."""
+    """A planned change, and what must be written for it."""
 
     __slots__ = ("changes", "start_offset")
 
     def __init__(self) -> None:
-        self.changes: list[tuple[StateBatch, str]] = []  # with the reason, where it dies
+        self.changes: list[tuple[StateBatch, str]] = []  # with the reason, if it is archived
         self.start_offset = UNCHANGED
 
     def __bool__(self) -> bool:
         return bool(self.changes)
 
     def batches(self, limit: int) -> list[StateBatch]:
-        """As they are in the log: what dies is available there, and can be delivered no more."""
+        """The states in the log: a record to be archived is available there, without deliveries left."""
         found = []
         for batch, reason in self.changes:
             if batch.last < self.start_offset:
-                continue  # the start offset says it
+                continue  # shown by the start offset
             if batch.state == DYING:
                 count = batch.delivery_count
                 count = count + REJECTED_COUNT if reason == REJECTED else max(count, limit)
@@ -98,7 +98,7 @@ class SharePartition(InFlight):
         if batch.last < first:
             return
         if first > self.end_offset:
-            # Not known, so not delivered.
+            # Unknown, so not delivered.
             self._append(Run(self.end_offset, first - 1, AVAILABLE, 0))
         run = Run(first, batch.last, AVAILABLE, batch.delivery_count)
         if batch.state in TERMINAL:
@@ -113,7 +113,7 @@ class SharePartition(InFlight):
     # questions
 
     def wants(self, upper_bound: int) -> int | None:
-        """The offset to read from for the next acquisition; None where nothing can be acquired now."""
+        """The offset to read from for the next acquisition; None if nothing can be acquired now."""
         if self._may_have_available:
             for run in self._runs:
                 if run.state == AVAILABLE and not run.planned:
@@ -127,7 +127,7 @@ class SharePartition(InFlight):
         return any(run.state in (ACQUIRED, DYING) for run in self._runs)
 
     def dying(self) -> list[DeadLetter]:
-        """What has to go to the dead-letter topic, and is not being archived yet."""
+        """The records for the dead-letter topic that are not being archived yet."""
         return [
             DeadLetter(run.first, run.last, run.count, run.reason)
             for run in self._runs
@@ -154,10 +154,10 @@ class SharePartition(InFlight):
         *,
         exact: bool = False,
     ) -> tuple[list[Acquired], list[StateBatch]]:
-        """Give the member what is available of the batches read from `fetch_offset` on.
+        """Acquires available records for the member, of the batches read from `fetch_offset` on.
 
-        Whole batches, until `max_records` is reached or passed; with `exact`, not one more. Returns what was
-        acquired, and what is to be written of it: the delivery counts, and the offsets that hold no records.
+        Acquires whole batches until `max_records` is reached or exceeded; with `exact`, never more. Returns
+        the acquired records, and what must be written: delivery counts, and offsets without records.
         """
         acquired: list[Acquired] = []
         written: list[StateBatch] = []
@@ -184,7 +184,7 @@ class SharePartition(InFlight):
         return _joined(acquired), merged(sorted(written))
 
     def _fill(self, first: int, last: int, written: list[StateBatch]) -> None:
-        """There are no records to deliver at these offsets."""
+        """These offsets have no records to deliver."""
         for run in list(self._cut(first, last)):
             if run.state == AVAILABLE and not run.planned:
                 run.state = ARCHIVED
@@ -230,7 +230,7 @@ class SharePartition(InFlight):
     # acknowledging and releasing
 
     def acknowledge(self, member: str, batches: Iterable[Acknowledgement], renewed_until: int) -> Plan:
-        """Raises, and changes nothing, where one of the batches cannot be acknowledged by this member."""
+        """Raises, without changes, if this member cannot acknowledge one of the batches."""
         pieces: list[tuple[int, int, int]] = []
         for batch in batches:
             pieces += self._pieces(member, batch)
@@ -245,7 +245,7 @@ class SharePartition(InFlight):
 
     def _pieces(self, member: str, batch: Acknowledgement) -> list[tuple[int, int, int]]:
         if batch.last < self.start_offset:
-            return []  # the log begins later by now, or a retry: done with in any case
+            return []  # before the log start offset, or a retry: completed in any case
         if batch.first >= self.end_offset:
             raise InvalidRecordState(
                 "Batch record not found. The first offset in request is past acquired records."
@@ -286,8 +286,9 @@ class SharePartition(InFlight):
         plan.changes.append((StateBatch(run.first, run.last, state, count), reason))
 
     def release(self, member: str, *, undelivered: bool = False) -> Plan:
-        """All that the member has. `undelivered`: it closed its session in order, and what it still had, it
-        did not get to: then the delivery does not count."""
+        """Releases all records of the member. `undelivered`: it closed its session cleanly and did not
+        process them, so the delivery does not count.
+        """
         plan = Plan()
         for run in self._runs:
             if run.state == ACQUIRED and run.member == member and not run.planned:
@@ -300,7 +301,7 @@ class SharePartition(InFlight):
         return self._planned(plan)
 
     def on_time(self, now_ms: int) -> Plan:
-        """Locks that have timed out are released."""
+        """Releases locks that have timed out."""
         plan = Plan()
         for run in self._runs:
             if run.state == ACQUIRED and run.deadline <= now_ms and not run.planned:
@@ -308,7 +309,7 @@ class SharePartition(InFlight):
         return self._planned(plan)
 
     def dead_lettered(self, letter: DeadLetter) -> Plan:
-        """It is in the dead-letter topic."""
+        """The record is in the dead-letter topic."""
         plan = Plan()
         for run in list(self._cut(letter.first, letter.last)):
             if run.state == DYING and not run.planned:
@@ -320,7 +321,7 @@ class SharePartition(InFlight):
         return plan.batches(self._limit)
 
     def _planned(self, plan: Plan) -> Plan:
-        """With the start offset that there is when it has been done."""
+        """The change, with the start offset after it."""
         plan.changes.sort()
         states = {batch.first: batch.state for batch, _ in plan.changes}
         start = self.start_offset
@@ -333,7 +334,7 @@ class SharePartition(InFlight):
         return plan
 
     def commit(self, plan: Plan) -> None:
-        """The plan is written."""
+        """The planned change was written."""
         for batch, reason in plan.changes:
             for run in list(self._cut(batch.first, batch.last)):
                 run.planned = False
@@ -347,7 +348,7 @@ class SharePartition(InFlight):
         self._advance()
 
     def cancel(self, plan: Plan) -> None:
-        """The plan could not be written."""
+        """The planned change could not be written."""
         for batch, _ in plan.changes:
             for run in list(self._cut(batch.first, batch.last)):
                 run.planned = False
@@ -366,7 +367,7 @@ class SharePartition(InFlight):
         return True
 
     def check(self) -> None:
-        """What always holds; for tests."""
+        """Checks the invariants; for tests."""
         at = self.start_offset
         for run in self._runs:
             assert run.first == at <= run.last, (run, at)

@@ -35,7 +35,7 @@ _STABLE = 0
 
 
 class MemberMetadata(NamedTuple):
-    """What a member said of itself."""
+    """The metadata of a member."""
 
     rack_id: str | None
     client_id: str
@@ -59,7 +59,7 @@ def key(kind: int, group_id: str, member_id: str | None = None) -> bytes:
 
 
 def decode_key(raw: bytes) -> tuple[int, str, str]:
-    """The kind, the group, and the member id where the kind has one."""
+    """The kind, the group, and the member id if the kind has one."""
     kind = raw[0] << 8 | raw[1]
     group_id, pos = nullable_string(raw, 2, len(raw))
     if kind in _OF_THE_GROUP:
@@ -129,7 +129,7 @@ def read_current(value: bytes) -> CurrentAssignment:
 
 
 def state_partitions_record(group_id: str, initialized: StatePartitions) -> StateRecord:
-    """Nothing is ever half initialized or half deleted here: those two lists are empty."""
+    """Partitions are never partly initialized or deleted here: these two lists are empty."""
     topics = (
         topic_id.bytes + encode_compact_string(name) + _numbers(partitions) + _NO_TAGS
         for topic_id, (name, partitions) in sorted(initialized.items())
@@ -140,7 +140,7 @@ def state_partitions_record(group_id: str, initialized: StatePartitions) -> Stat
 
 
 def read_state_partitions(value: bytes) -> StatePartitions:
-    """With those that a Kafka broker was about to initialize: here the first fetch does it."""
+    """Includes partitions that a Kafka broker was initializing: here the first fetch does it."""
     reader = _Reader(value)
     found: dict[UUID, tuple[str, frozenset[int]]] = {}
     for _ in range(2):

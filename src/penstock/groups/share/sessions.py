@@ -35,7 +35,7 @@ class ShareSession:
             self.partitions.pop(partition, None)
 
     def in_turn(self) -> list[TopicIdPartition]:
-        """The partitions, each time beginning with another, so that none starves."""
+        """The partitions, each time starting with another one, so that none starves."""
         partitions = list(self.partitions)
         if not partitions:
             return partitions
@@ -52,7 +52,7 @@ class ShareSessions:
         return len(self._sessions)
 
     def open(self, group_id: str, member_id: str, connection: str) -> ShareSession:
-        """A new session in the place of the member's old one."""
+        """Creates a new session in place of the member's old one."""
         key = (group_id, member_id)
         if key not in self._sessions and len(self._sessions) >= self._slots:
             raise ShareSessionLimitReached("The limit of share sessions has been reached.")
@@ -60,7 +60,7 @@ class ShareSessions:
         return session
 
     def go_on(self, group_id: str, member_id: str, epoch: int, connection: str) -> ShareSession:
-        """The session of a request with this epoch, which is used up by it."""
+        """The session of a request with this epoch; increments the epoch."""
         session = self.find(group_id, member_id)
         if session.epoch != epoch:
             raise InvalidShareSessionEpoch(f"the epoch of the share session is {session.epoch}, not {epoch}")

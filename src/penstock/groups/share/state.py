@@ -35,7 +35,7 @@ class ShareState:
     create_timestamp: int
     batches: tuple[StateBatch, ...] = ()
     updates: int = 0
-    """How many there are since the snapshot."""
+    """The number of updates since the snapshot."""
 
 
 class ShareStateShard:
@@ -67,7 +67,7 @@ class ShareStateShard:
     def _update(self, key: SharePartitionKey, update: Update) -> None:
         state = self.states.get(key)
         if state is None:
-            return  # its snapshot was deleted, and it with that
+            return  # its snapshot was deleted, and the state with it
         start = state.start_offset if update.start_offset == UNCHANGED else update.start_offset
         self.states[key] = replace(
             state,
@@ -80,7 +80,7 @@ class ShareStateShard:
     def replay_marker(self, producer: Producer, committed: bool) -> None:
         """There are no transactions in this topic."""
 
-    # time and place
+    # time and offsets
 
     def next_deadline(self) -> int | None:
         return None
@@ -97,8 +97,9 @@ class ShareStateShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, token: Any, now_ms: int
     ) -> Outcome:
-        """A new beginning, unless a newer one has been made already. Without a start offset it is for a
-        partition that has no state: one that has keeps it."""
+        """Initializes the state, unless a newer epoch did already. Without a start offset, existing state is
+        kept.
+        """
         known = self.states.get(key)
         if known is not None and state_epoch < known.state_epoch:
             return _refused(token, FencedStateEpoch(f"the state epoch is {known.state_epoch}"))
@@ -125,7 +126,7 @@ class ShareStateShard:
         token: Any,
         now_ms: int,
     ) -> Outcome:
-        """What the leader of the partition has changed; a start offset of -1 for "the same"."""
+        """A change by the partition's leader; a start offset of -1 means "unchanged"."""
         state = self.states.get(key)
         if state is None:
             return _refused(token, InvalidRequest("this share partition has no state"))
@@ -142,7 +143,9 @@ class ShareStateShard:
         return _written(token, [_snapshot(key, changed, now_ms)])
 
     def read(self, key: SharePartitionKey, leader_epoch: int, token: Any) -> Outcome:
-        """For a leader with its epoch: leaders of older ones are fenced from now on. -1 only asks."""
+        """Reads the state for a leader with its epoch, which fences leaders with older epochs. -1 does not
+        fence.
+        """
         state = self.states.get(key)
         if state is None:
             return _refused(token, InvalidRequest("this share partition has no state"))
@@ -181,7 +184,7 @@ class ShareStateShard:
         return [key for key in self.states if wanted(key)]
 
     def snapshot_all(self, token: Any, now_ms: int) -> Outcome:
-        """Everything written again: what lies before it in the log is not needed any more."""
+        """Writes snapshots of all states: earlier records in the log are then not needed any more."""
         out = _written(token, [_snapshot(key, state, now_ms) for key, state in self.states.items()])
         out.divide()
         return out

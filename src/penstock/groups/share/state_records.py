@@ -1,7 +1,7 @@
 """The records of `__share_group_state`: ShareSnapshot (key version 0) and ShareUpdate (key version 1).
 
 Values are of version 0, the only one, as Kafka 4.1 writes them. A snapshot is the whole state of a share
-partition; an update changes the state that the snapshot before it, and the updates between, have made.
+partition; an update changes the state of the previous snapshot and updates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH = struct.Struct(">qqbhB")  # with the empty list of tagged fields
 
 
 class SharePartitionKey(NamedTuple):
-    """A partition of a topic, as one share group sees it."""
+    """A partition of a topic for one share group."""
 
     group_id: str
     topic_id: UUID
@@ -35,7 +35,7 @@ class SharePartitionKey(NamedTuple):
 
     @property
     def coordinator_key(self) -> str:
-        """What Kafka hashes to find the partition with the state: ids in its own base 64."""
+        """The text that Kafka hashes to find the partition with the state: ids in its base 64 encoding."""
         topic = urlsafe_b64encode(self.topic_id.bytes).rstrip(b"=").decode()
         return f"{self.group_id}:{topic}:{self.partition}"
 

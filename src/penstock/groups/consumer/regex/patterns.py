@@ -1,8 +1,9 @@
-"""The patterns of a shard, and the topics that each matches. Forgotten and created again as needed.
+"""The patterns of a shard, and the topics that each matches. A cache: entries are dropped and created again
+as needed.
 
-Each name is matched once with each pattern: a new topic costs one match. What is more than a turn's work is
-left for the next one. A pattern is resolved with the heartbeat after the one that brings it (`advance`), as
-Kafka resolves patterns beside heartbeats.
+Each name is matched once with each pattern: a new topic costs one match. Work beyond the limit of a turn is
+left for the next one. A pattern is resolved with the heartbeat after the one that introduces it (`advance`),
+because Kafka resolves patterns asynchronously, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _RESOLVED = 2_000
 
 
 class _Resolved:
-    """What is known of a pattern: of all `topics`, those that matched and those not looked at yet."""
+    """The results of a pattern: of all `topics`, those that matched and those that were not checked yet."""
 
     __slots__ = ("matched", "topics", "unknown")
 
@@ -41,10 +42,10 @@ class Patterns:
             self._regex(pattern)
 
     def matching(self, pattern: str, view: TopicsView, before: frozenset[str], work: Work) -> frozenset[str]:
-        """The names of the topics there are that match. Internal topics are left out: a group that reads what
-        its own commits write would never come to an end.
+        """The names of existing topics that match. Internal topics are left out: a group that reads the
+        records of its own commits would never reach an end.
 
-        Where `work` is over, names that were not looked at count as they did `before`.
+        When `work` is exhausted, unchecked names keep their result of `before`.
         """
         known = self._resolved.get(pattern)
         if known is None:
@@ -60,7 +61,7 @@ class Patterns:
         return known.matched | before.intersection(known.unknown)
 
     def forget(self, pattern: str) -> None:
-        """A group has it no more. What is kept of it keeps all names of its time in memory."""
+        """A group no longer uses it. Its results would keep all topic names of that time in memory."""
         self._resolved.pop(pattern, None)
         self._compiled.pop(pattern, None)
 
@@ -75,7 +76,7 @@ class Patterns:
             if work.is_over:
                 break
         known.matched = known.matched.union(found)
-        regex.forget()  # what it remembers is large, and seldom of use to the next topic
+        regex.forget()  # its cache is large, and rarely useful for the next topic
 
     def _regex(self, pattern: str) -> Regex:
         found = self._compiled.get(pattern)

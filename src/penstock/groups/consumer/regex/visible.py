@@ -18,7 +18,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class Visibility:
-    """Of one group; kept in memory only."""
+    """For one group; kept in memory only."""
 
     __slots__ = ("_cached", "_filters", "_seen_rules", "_settled", "_settled_epoch", "is_limited")
 
@@ -34,7 +34,7 @@ class Visibility:
         self._cached: dict[tuple[Hashable, str], tuple[object, frozenset[str], frozenset[str]]] = {}
 
     def hear(self, member: Member, sees: TopicFilter | None) -> bool:
-        """Who the member is. Whether it may see other topics than before."""
+        """Sets the principal of a member. Returns whether it may describe other topics than before."""
         if sees is None:
             return False
         self.is_limited = True
@@ -52,7 +52,7 @@ class Visibility:
         return self.is_limited and bool(member.regex) and member.member_id not in self._filters
 
     def of(self, member: Member, matched: frozenset[str]) -> frozenset[str]:
-        """Of the topics that its pattern matches, those that it may describe."""
+        """The topics that its pattern matches and that it may describe."""
         sees = self._filters.get(member.member_id)
         if sees is None or member.regex is None:
             return matched
@@ -69,8 +69,9 @@ class Visibility:
     def differs(
         self, members: Mapping[str, Member], regexes: Mapping[str, ResolvedRegex], target_epoch: int
     ) -> bool:
-        """Whether the target was made for members that see other topics than now. Not known before all of
-        them have been heard."""
+        """Whether the target was computed for members that could describe other topics than now. Unknown
+        until all of them have sent a heartbeat.
+        """
         if not self.is_limited or any(self.is_unheard(member) for member in members.values()):
             return False
         now = self._of_all(members, regexes)
@@ -81,14 +82,14 @@ class Visibility:
     def settle(
         self, members: Mapping[str, Member], regexes: Mapping[str, ResolvedRegex], target_epoch: int
     ) -> None:
-        """A target is made of what the members see now."""
+        """A new target is computed from the topics that members may describe now."""
         if self.is_limited:
             unheard = any(self.is_unheard(member) for member in members.values())
             self._settled_epoch = -1 if unheard else target_epoch
             self._settled = self._of_all(members, regexes)
 
     def agree(self, members: Mapping[str, Member], sees: TopicFilter | None) -> None:
-        """Nothing had to be changed: these ACLs need not be looked at again."""
+        """Nothing had to be changed: these ACLs need not be checked again."""
         if sees is not None and not any(self.is_unheard(member) for member in members.values()):
             self._seen_rules = sees.rules
 
