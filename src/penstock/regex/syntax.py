@@ -1,7 +1,7 @@
 """Parses the syntax of RE2, as far as it is useful for topic names, to a tree.
 
-Not supported: Unicode classes by name (\\p{...}). Groups do not capture, as nobody asks what they matched, and
-laziness means nothing where the whole name has to match.
+Not supported: Unicode classes by name (\\p{...}). Groups do not capture, as their matches are not needed,
+and laziness has no effect, because the whole name must match.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a statement gives: rows with typed columns, or a sentence. Values are ready to be written as JSON."""
+"""Results of statements: rows with typed columns, or a message. Values are ready to be written as JSON."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ColumnType = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows, one by one as they come. Whoever does not want the rest calls `close`."""
+    """Rows, one by one as they arrive. Call `close` to end it early."""
 
     columns: tuple[ColumnType, ...]
     rows: Iterator[list[Any]]
     live: bool = False
-    """They come as records do, and need not end."""
+    """The rows of a push query: they arrive with new records, possibly without end."""
     close: Callable[[], None] = field(default=lambda: None)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It is done; `details` has what a program may want to know of it."""
+    """The statement was executed; `details` are for programs."""
 
     message: str
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ def rows_of(columns: Sequence[ColumnType], rows: Sequence[Sequence[Any]]) -> Row
 
 
 def json_ready(value: Any) -> Any:
-    """A value of Spark in JSON's terms.
+    """Converts a value of Spark for JSON.
 
     Times are ISO 8601 (UTC has a Z), decimals text that keeps all digits, bytes base64, not-a-number and the
     infinities text.
@@ -80,7 +80,7 @@ def _name(key: Any) -> str:
 
 
 def arrow_rows(batches: Iterable[Any]) -> Iterator[list[Any]]:
-    """The rows of Arrow's batches, ready for JSON."""
+    """The rows of Arrow batches, ready for JSON."""
     for batch in batches:
         columns = [_values(column) for column in batch.columns]
         for row in zip(*columns, strict=True) if columns else [()] * batch.num_rows:
@@ -96,12 +96,12 @@ def _values(column: Any) -> list[Any]:
         if kinds.is_nested(column.type):
             return list(column.to_pylist(maps_as_pydicts="lossy"))
         return list(column.to_pylist())
-    except (OverflowError, ValueError):  # a time that Python has no year for
+    except (OverflowError, ValueError):  # a year that Python does not support
         return [_value(each) for each in column]
 
 
 def _value(scalar: Any) -> Any:
-    """Of an Arrow scalar, one by one: what Python cannot hold is text."""
+    """Converts single Arrow scalars: values outside of Python's range become text."""
     import pyarrow as pa
 
     if not scalar.is_valid:
@@ -123,7 +123,7 @@ _CYCLE = dt.timedelta(days=146_097)
 
 
 def _far(scalar: Any) -> str:
-    """A date or time in the calendar that has no end, as ISO 8601 writes it: `+56971-01-01`."""
+    """A date or time outside of Python's range in ISO 8601: `+56971-01-01`."""
     import pyarrow as pa
 
     ticks = scalar.value
@@ -139,7 +139,7 @@ def _far(scalar: Any) -> str:
 
 
 def _is_variant(kind: Any) -> bool:
-    """As Spark marks them."""
+    """With Spark's markers."""
     import pyarrow.types as kinds
 
     if not kinds.is_struct(kind) or [each.name for each in kind] != ["value", "metadata"]:
@@ -148,7 +148,7 @@ def _is_variant(kind: Any) -> bool:
 
 
 def _variant(parts: Mapping[str, bytes]) -> Any:
-    """VARIANT is JSON in bytes of its own."""
+    """VARIANT is JSON in Spark's binary format."""
     from pyspark.sql.types import VariantVal
 
     return VariantVal(parts["value"], parts["metadata"]).toPython()

@@ -14,22 +14,22 @@ from penstock.sql.catalog.catalog import Catalog, Record
 class EngineSettings:
     bootstrap: str
     registry_url: str | None
-    """None: there is no registry; topics have no schemas then, and `format='avro'` is refused."""
+    """None: no registry; then topics have no schemas, and `format='avro'` is rejected."""
     storage: str
-    """A directory, or a URL that Spark can write to: checkpoints of queries."""
+    """The directory of checkpoints, or a URL that Spark can write to."""
     kafka: Mapping[str, str] = field(default_factory=dict)
-    """Of clients, in Java's names without `kafka.`: security.protocol and the like."""
+    """Client settings with Java's names, without `kafka.`: security.protocol and so on."""
     registry: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source and sink for the registry: `schema.registry.basic.auth.user.info`, …"""
+    """Further registry options of the source and sink: `schema.registry.basic.auth.user.info`, …"""
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     shuffle_partitions: int | None = None
-    """Of new queries; None: as many as Spark has cores."""
+    """Shuffle partitions of new queries; None: as many as Spark has cores."""
     python_functions: bool = False
-    """Whether statements may bring code: Python functions, and what `sender_code` names."""
+    """Whether statements may contain code: Python functions, and what `sender_code` lists."""
 
     as_user: bool = True
-    """Whether the cluster's ACLs for a user that has logged in here decide what its statements may do."""
+    """Whether the cluster's ACLs of the logged-in user apply to its statements."""
 
     def client(self) -> dict[str, str]:
         """Settings of a Kafka client."""
@@ -57,7 +57,9 @@ class EngineSettings:
 
 
 class WritableCatalog(Protocol):
-    """Where the catalog is kept. `write` returns when `catalog` has the records; only the leader may."""
+    """The storage of the catalog. `write` returns when `catalog` has the records; only the leader may
+    call it.
+    """
 
     @property
     def catalog(self) -> Catalog: ...

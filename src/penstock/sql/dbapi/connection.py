@@ -25,8 +25,9 @@ def connect(
     ca: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> Connection:
-    """To a SQL server. `ca` is a PEM file, `properties` are what SET would give. OperationalError if none
-    answers there, or does not accept the login."""
+    """Connects to a SQL server. `ca` is a PEM file; `properties` are those that SET would set. Raises
+    OperationalError if no server responds, or it rejects the login.
+    """
     login = f"{user}:{password or ''}" if user else None
     try:
         session = Session(url, dict(properties or {}), user=login, token=token, ca=ca)
@@ -37,7 +38,7 @@ def connect(
 
 
 class Connection:
-    """One user's session: SET and DEFINE hold for all of its cursors. For one thread."""
+    """One user's session: SET and DEFINE apply to all of its cursors. For one thread."""
 
     def __init__(self, session: Session) -> None:
         self._session: Session | None = session
@@ -63,7 +64,7 @@ class Connection:
             session.close()
 
     def commit(self) -> None:
-        """Each statement is committed when it is answered."""
+        """Does nothing: each statement is committed when its response arrives."""
         self.session  # noqa: B018 - InterfaceError if it is closed
 
     def rollback(self) -> None:
@@ -80,7 +81,7 @@ class Connection:
 
 
 class Cursor:
-    """The rows of one statement at a time, read as they are asked for."""
+    """The rows of one statement at a time, read on demand."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -98,7 +99,7 @@ class Cursor:
         self._closed = False
 
     def execute(self, operation: str, parameters: Mapping[str, Any] | None = None) -> Cursor:
-        """Run statements up to the first that gives rows, or all; `nextset` goes on after those."""
+        """Runs statements up to the first that returns rows, or all; `nextset` continues after it."""
         self._end()
         session = self._open()
         self.messages = []
@@ -136,23 +137,23 @@ class Cursor:
         return rows
 
     def fetchall(self) -> list[Row]:
-        """All that are left. A live query has no last row: iterate over the cursor instead."""
+        """All remaining rows. A push query has no last row: iterate over the cursor instead."""
         if self.live:
             raise InterfaceError("a query with EMIT CHANGES does not end: iterate over the cursor")
         return list(self)
 
     def nextset(self) -> bool | None:
-        """The rows of the next statement; None if there are none."""
+        """Continues with the rows of the next statement. None if there is none."""
         while self.description is not None and self.fetchone() is not None:
             pass
         self._to_rows()
         return True if self.description is not None else None
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
-        """Nothing is to be prepared."""
+        """Has no effect: nothing needs to be prepared."""
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Values come whole, whatever their size."""
+        """Has no effect: values are returned whole."""
 
     def close(self) -> None:
         """Ends a query that still runs."""
@@ -188,7 +189,7 @@ class Cursor:
                 self.messages.append(str(line["done"]))
 
     def _line(self) -> Line | None:
-        """The next of the answer, None at its end."""
+        """The next line of the response; None at its end."""
         if self._lines is None:
             return None
         try:

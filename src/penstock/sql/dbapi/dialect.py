@@ -1,8 +1,8 @@
 """SQLAlchemy's dialect of a SQL server: `create_engine("penstock://user:password@host:8088")`.
 
-`?tls=true` for HTTPS, `?ca=FILE` for an authority of one's own. Streams and tables are tables to SQLAlchemy,
-so that pandas' `read_sql` and BI tools find them; they are created by statements of the server, not from
-SQLAlchemy's metadata.
+`?tls=true` for HTTPS, `?ca=FILE` for a private certificate authority. Streams and tables appear as tables, so
+that pandas' `read_sql` and BI tools find them; create them with SQL statements, not from SQLAlchemy's
+metadata.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TYPES: dict[str, type[types.TypeEngine[Any]]] = {
 
 
 class _Names(compiler.IdentifierPreparer):
-    """All names are quoted: which words are reserved is Spark's to say."""
+    """Quotes all names, because Spark decides which words are reserved."""
 
     def __init__(self, dialect: Any, **options: Any) -> None:
         super().__init__(dialect, **{**options, "initial_quote": "`", "final_quote": "`"})
@@ -98,7 +98,7 @@ class PenstockDialect(DefaultDialect):
         address = f"http{'s' if secure else ''}://{url.host or '127.0.0.1'}:{url.port or 8088}"
         return [address], {"user": url.username, "password": url.password, **known}
 
-    # A statement is committed when it is answered.
+    # A statement is committed when its response arrives.
 
     def do_commit(self, dbapi_connection: Any) -> None: ...
 
@@ -109,7 +109,7 @@ class PenstockDialect(DefaultDialect):
         return True
 
     def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
-        return False  # each statement is a request of its own
+        return False  # each statement is a separate request
 
     def _get_server_version_info(self, connection: Any) -> None:
         return None

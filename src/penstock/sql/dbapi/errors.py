@@ -1,4 +1,4 @@
-"""The exceptions of PEP 249, and which of them an answer of the server is."""
+"""The exceptions of PEP 249, and the mapping of the server's errors to them."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from penstock.errors import PenstockError
 
 
 class Warning(Exception):
-    """Never raised: what a statement has to say beside its result is in `Cursor.messages`."""
+    """Never raised: messages in addition to a result are in `Cursor.messages`."""
 
 
 class Error(PenstockError):
-    """The base of all others."""
+    """The base class of the others."""
 
 
 class InterfaceError(Error):
-    """The cursor or connection is used in a way that it does not have."""
+    """Invalid use of the cursor or connection."""
 
 
 class DatabaseError(Error):
-    """The server refused a statement. `line` and `column` say where, if they are known."""
+    """The server rejected a statement. `line` and `column` are the position, if known."""
 
     line: int | None = None
     column: int | None = None
 
 
 class DataError(DatabaseError):
-    """A value that is not one of its type."""
+    """A value that does not match its type."""
 
 
 class OperationalError(DatabaseError):
-    """The server or its cluster does not answer now: try again."""
+    """The server or its cluster does not respond: try again."""
 
 
 class IntegrityError(DatabaseError):
@@ -39,15 +39,15 @@ class IntegrityError(DatabaseError):
 
 
 class InternalError(DatabaseError):
-    """A statement failed in a way that the server does not know."""
+    """A statement failed with an unexpected error."""
 
 
 class ProgrammingError(DatabaseError):
-    """A statement that is wrong, names what is not there, or is not allowed."""
+    """A statement that is invalid, names something that does not exist, or is not allowed."""
 
 
 class NotSupportedError(DatabaseError):
-    """There are no transactions over several statements."""
+    """Transactions over several statements do not exist."""
 
 
 _KINDS: dict[str, type[DatabaseError]] = {
@@ -58,7 +58,7 @@ _KINDS: dict[str, type[DatabaseError]] = {
 
 
 def error_of(line: dict[str, Any]) -> DatabaseError:
-    """Of a line `{"error": …, "message": …}`."""
+    """The exception for a line `{"error": …, "message": …}`."""
     error = _KINDS.get(line["error"], ProgrammingError)(str(line.get("message", line["error"])))
     error.line, error.column = line.get("line"), line.get("column")
     return error

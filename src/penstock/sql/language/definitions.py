@@ -1,4 +1,4 @@
-"""What CREATE defines: columns with types and keys, and the options of a WITH (…)."""
+"""Parses the definitions of CREATE: columns with types and keys, and the options of a WITH (…)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_columns(cursor: Cursor) -> tuple[Column, ...]:
 
 
 def read_options(cursor: Cursor) -> tuple[dict[str, str], dict[str, Span]]:
-    """`(name = value, …)`: the values, and where the names stand."""
+    """`(name = value, …)`: the values, and the positions of the names."""
     options: dict[str, str] = {}
     spans: dict[str, Span] = {}
     cursor.expect_symbol("(")

@@ -1,4 +1,4 @@
-"""Times as one writes them: `10 MINUTES`, `1 HOUR 30 MINUTES`, `INTERVAL '10' MINUTE`, `'500 seconds'`."""
+"""Parses durations: `10 MINUTES`, `1 HOUR 30 MINUTES`, `INTERVAL '10' MINUTE`, `'500 seconds'`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNEVEN = ("MONTH", "MONTHS", "YEAR", "YEARS", "QUARTER", "QUARTERS")
 @dataclass(frozen=True, slots=True)
 class Duration:
     text: str
-    """As Spark reads it, behind INTERVAL and in strings: `1 HOUR 30 MINUTES`."""
+    """Spark's form, after INTERVAL and in strings: `1 HOUR 30 MINUTES`."""
     microseconds: int
     span: Span
 
@@ -57,12 +57,12 @@ def duration(cursor: Cursor, *, positive: bool) -> Duration:
 
 
 def length(text: str) -> int:
-    """Of `Duration.text`, in microseconds."""
+    """The duration of a `Duration.text` in microseconds."""
     return duration(Cursor(text, tokenize(text)), positive=False).microseconds
 
 
 def _of_string(cursor: Cursor, token: Token) -> list[tuple[int, str]]:
-    """`'10' MINUTE` or `'10 minutes'`: the string is read as if its words stood there."""
+    """`'10' MINUTE` or `'10 minutes'`: the string is parsed like unquoted words."""
     inner = Cursor(token.text, tokenize(token.text))
     try:
         if len(inner.tokens) == 1 and inner.peek().kind == "number":

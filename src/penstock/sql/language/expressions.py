@@ -1,4 +1,4 @@
-"""Questions about one expression of a query: what it is called in the result, whether it aggregates."""
+"""Properties of one expression of a query: its name in the result, and whether it aggregates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_COLUMN = ("NULL", "TRUE", "FALSE", "CURRENT_DATE", "CURRENT_TIMESTAMP", "CUR
 
 
 def output_name(text: str, tokens: Sequence[Token], start: int, end: int) -> str | None:
-    """The alias, or the column's or field's own name; `*` for a star; None where Spark makes up a name."""
+    """The alias, or the column's or field's own name; `*` for a star; None if Spark generates a name."""
     first, last = tokens[start], tokens[end - 1]
     if first.is_symbol("*") or (last.is_symbol("*") and end - start > 1 and tokens[end - 2].is_symbol(".")):
         return "*"
@@ -28,7 +28,7 @@ def output_name(text: str, tokens: Sequence[Token], start: int, end: int) -> str
     before = tokens[end - 2]
     if before.kind == "symbol" and before.text not in ")]":
         return None
-    # `a b` gives the alias b, and `NOT b`, `a AND b`, `CASE … END` give none: that is for a parser to say.
+    # `a b` has the alias b, but `NOT b`, `a AND b` and `CASE … END` have none: this needs a parser.
     try:
         select = sqlglot.parse_one(f"SELECT {text[first.start : last.end]}", read="spark")
     except (SqlglotError, RecursionError, ValueError):
@@ -47,7 +47,7 @@ def without_alias(item: str) -> str:
 
 
 def has_aggregate(tokens: Sequence[Token], start: int, end: int, pairs: Mapping[int, int]) -> bool:
-    """It calls an aggregate function, not OVER a window and not in a query of its own."""
+    """Whether it calls an aggregate function, but not OVER a window or in a subquery."""
     at = start
     while at < end:
         token = tokens[at]

@@ -1,4 +1,4 @@
-"""What stands after FROM: names, subqueries, functions that give tables, joins and their WITHIN."""
+"""Parses FROM: names, subqueries, table functions, joins and their WITHIN."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FILES = (
 
 @dataclass(slots=True)
 class SelectDraft:
-    """A SELECT while it is read."""
+    """A SELECT during parsing."""
 
     outermost: bool
     aliases: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class SelectDraft:
 
 
 class Froms(Words):
-    """Notes the sources and the WITHINs of a query; `ctes` are the names that its WITH gives, casefolded."""
+    """Collects the sources and the WITHINs of a query; `ctes` are the casefolded names of its WITH."""
 
     def __init__(self, text: str, tokens: list[Token], start: int, end: int) -> None:
         super().__init__(text, tokens, start, end)
@@ -78,18 +78,18 @@ class Froms(Words):
 
     @abstractmethod
     def query(self, start: int, end: int, ctes: frozenset[str], *, outermost: bool) -> None:
-        """Reads a query inside."""
+        """Parses a nested query."""
 
     @abstractmethod
     def expressions(self, start: int, end: int, ctes: frozenset[str], select: SelectDraft) -> None:
-        """Reads what is not a relation."""
+        """Parses anything that is not a relation."""
 
     def relations(self, start: int, end: int, ctes: frozenset[str], select: SelectDraft) -> None:
         """`a [AS] x [, b] [JOIN c ON …] …`"""
         self.joins(self._relation(start, end, ctes, select), end, ctes, select)
 
     def joins(self, at: int, end: int, ctes: frozenset[str], select: SelectDraft) -> None:
-        """What follows the first relation."""
+        """The part after the first relation."""
         while at < end:
             if self.is_symbol(at, ","):
                 at = self._relation(at + 1, end, ctes, select)
@@ -102,13 +102,13 @@ class Froms(Words):
                 at = self.after(at)
 
     def _after_join(self, at: int, end: int) -> int | None:
-        """The index after `[LEFT OUTER …] JOIN`, if that is here."""
+        """The index after `[LEFT OUTER …] JOIN`, if it is here."""
         while at < end and self.word(at) in _JOIN_WORDS:
             at += 1
         return at + 1 if at < end and self.word(at) == "JOIN" else None
 
     def _relation(self, at: int, end: int, ctes: frozenset[str], select: SelectDraft) -> int:
-        """Reads a relation and its alias; gives the index after it."""
+        """Parses a relation and its alias. Returns the index after it."""
         while at < end and self.word(at) == "LATERAL":
             at += 1
         if at >= end:
@@ -128,7 +128,7 @@ class Froms(Words):
             self.fail(at, "a stream or table is read by its name, which cannot be computed with IDENTIFIER")
         if after - at > 1 and token.text.casefold() in _FILE_FORMATS and _is_path(self.tokens[after - 1]):
             self.fail(at, _FILES)
-        if after < end and self.is_symbol(after, "("):  # a function that gives a table
+        if after < end and self.is_symbol(after, "("):  # a table function
             self.expressions(after + 1, self.pairs[after], ctes, select)
             return self._alias(self.pairs[after] + 1, end)[1]
         last = self.tokens[after - 1]
@@ -230,7 +230,7 @@ class Froms(Words):
         return at
 
     def _left_of(self, start: int, end: int, known: list[str]) -> str | None:
-        """Whose time counts: which relation the condition names first, or the first of them."""
+        """The relation whose event time is used: the first one in the condition, or the first of them."""
         folded = {alias.casefold(): alias for alias in known}
         for at in range(start, end - 1):
             if self.tokens[at].names and self.is_symbol(at + 1, "."):
@@ -248,5 +248,5 @@ class Froms(Words):
 
 
 def _is_path(token: Token) -> bool:
-    """In backticks, with what no topic's name has."""
+    """A name in backticks with a character that topic names cannot have."""
     return token.kind == "quoted" and any(each in token.text for each in "/\\:")

@@ -1,7 +1,7 @@
-"""Plain values of INSERT INTO … VALUES without Spark, which takes about a millisecond for each.
+"""Converts plain values of INSERT INTO … VALUES without Spark, which takes about a millisecond per value.
 
-Pure, and only where Spark's meaning is certain: whatever is not (escapes, exponents, what does not fit its
-column, every other expression) is UNSURE, and Spark's to compute or to refuse.
+Pure, and only if Spark's result is certain. Everything else (escapes, exponents, values that do not fit their
+column, other expressions) is UNSURE, and is computed or rejected by Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Reader = Callable[[str], Any]
 
 
 def reader(kind: str, *, utc: bool) -> Reader:
-    """What reads a value for a column of this type. `utc`: a time without a zone is one of UTC."""
+    """The conversion of a value for a column of this type. `utc`: a time without a zone is in UTC."""
     if kind in _SIZES:
         limit = 1 << _SIZES[kind]
         return _or_null(lambda text: _whole(text, limit))
@@ -76,7 +76,7 @@ def _decimal(text: str, whole: int, scale: int) -> Any:
 
 def _string(text: str) -> Any:
     found = _TEXT.fullmatch(text)
-    # Spark puts settings of its own in for ${…}.
+    # Spark replaces ${…} by its own settings.
     return found[1] if found and "${" not in found[1] else UNSURE
 
 

@@ -1,6 +1,6 @@
-"""Statements from text: what cannot be read is a BadSyntax with its line and column.
+"""Parses text to statements. Raises BadSyntax with line and column.
 
-What stands around a query is read here, the query itself by `selects`.
+Parses what is around a query; `selects` parses the query itself.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _SHOWN = ("TOPICS", "STREAMS", "TABLES", "QUERIES", "FUNCTIONS", "VARIABLES", "P
 
 
 def parse(text: str, variables: Mapping[str, str] | None = {}) -> list[Statement]:
-    """All statements of the text, which `;` sets apart.
+    """All statements of the text, separated by `;`.
 
-    `${name}` is replaced by a variable's value, also by those that a DEFINE before it in the text gives; with
-    None as variables it is left as it is (a text in which they were replaced before).
+    `${name}` is replaced by a variable's value, including variables that a DEFINE earlier in the text sets.
+    With None as variables nothing is replaced (they were replaced before).
     """
     known = None if variables is None else dict(variables)
     statements: list[Statement] = []
@@ -67,7 +67,9 @@ def parse(text: str, variables: Mapping[str, str] | None = {}) -> list[Statement
 
 
 def is_complete(text: str) -> bool:
-    """Whether a shell can send it: it ends with `;` outside of strings, bodies and comments, or is empty."""
+    """Whether the shell can send it: it ends with `;` outside of strings, bodies and comments, or is
+    empty.
+    """
     try:
         tokens = tokenize(text)
     except BadSyntax:
@@ -86,7 +88,7 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 class _Parser(Cursor):
-    """Of one statement."""
+    """The parser of one statement."""
 
     tokens: list[Token]
 
@@ -127,7 +129,7 @@ class _Parser(Cursor):
         self.fail("a statement", FIRST_WORDS, hint=_instead(first))
 
     def _rest(self) -> Span:
-        """From here to the end: the whole statement, or what EXPLAIN explains."""
+        """From here to the end: the whole statement, or the one after EXPLAIN."""
         return self.peek().start, self._whole[1]
 
     # CREATE
@@ -381,7 +383,7 @@ class _Parser(Cursor):
         return ControlQuery(self.text, span, action, id_, id_span)
 
     def _identifier(self, what: str, words: Sequence[str] = ()) -> tuple[str, Span]:
-        """A name or id, in which dashes and dots do not need backticks here: nothing else could be meant."""
+        """A name or id. Dashes and dots need no backticks here, because nothing else is possible."""
         first = token = self.peek()
         if not token.names and token.kind != "string":
             self.fail(what, words)
@@ -426,7 +428,7 @@ class _Parser(Cursor):
 
 
 def _instead(first: Token) -> str:
-    """For words that begin statements elsewhere."""
+    """The message for words that start statements in other systems."""
     match first.upper:
         case "UPDATE" | "DELETE" | "MERGE" | "TRUNCATE":
             return " (records of a topic are not changed in place: INSERT INTO writes new ones)"

@@ -6,7 +6,7 @@
     PATTERN (…) [WITHIN time [GRACE PERIOD time]] [SUBSET name = (variable, …), …]
     DEFINE variable AS condition, …
 
-What stands in expressions and in PATTERN is read by `penstock.spark.patterns`.
+`penstock.spark.patterns` parses the expressions and the PATTERN.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPENING, _CLOSING = "([{", ")]}"
 
 
 def read_pattern(cursor: Cursor, source: str, alias: str, *, aliased: bool, span: Span) -> Pattern:
-    """What stands in the brackets of a MATCH_RECOGNIZE, which the cursor is over."""
+    """Parses the content of the brackets of a MATCH_RECOGNIZE, which the cursor covers."""
     reader = _Reader(cursor)
     partition_by = reader.columns("PARTITION", ordered=False)
     order_by = reader.columns("ORDER", ordered=True)
@@ -72,7 +72,7 @@ class _Reader:
         )
 
     def _item(self) -> tuple[int, int]:
-        """The indexes of an item of a list, up to the comma, the next clause or the end."""
+        """The token indexes of a list item, up to the comma, the next clause or the end."""
         cursor = self._cursor
         first = cursor.position
         depth = 0
@@ -90,7 +90,7 @@ class _Reader:
         return tokens[first].start, tokens[after - 1].end
 
     def brackets(self) -> Span:
-        """Of what stands in the brackets that open here."""
+        """The span of the content of the brackets that open here."""
         cursor = self._cursor
         opened = cursor.expect_symbol("(")
         depth = 1

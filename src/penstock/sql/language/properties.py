@@ -1,4 +1,4 @@
-"""What SET can set: how statements that follow are carried out."""
+"""The properties of SET: how later statements are executed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ SPARK_SETTINGS = frozenset(
 
 
 def check_property(name: str, value: str | None, place: Place | None = None) -> None:
-    """That there is one. Values of Spark's settings are Spark's to judge, when a statement uses them."""
+    """Checks that the property exists. Spark validates the values of its settings when a statement uses
+    them.
+    """
     if name.startswith(OF_SPARK) or value is None:
         return
     if name not in PROPERTIES:
@@ -86,11 +88,11 @@ def check_property(name: str, value: str | None, place: Place | None = None) -> 
 
 
 def restricted(names: Iterable[str]) -> list[str]:
-    """Spark's settings among the names that not everybody may set: some name classes, files or hosts."""
+    """The names that are restricted settings of Spark: some of those name classes, files or hosts."""
     return sorted(each for each in names if each.startswith(OF_SPARK) and each not in SPARK_SETTINGS)
 
 
 def check_settings(names: Iterable[str], reason: str, place: Place | None = None) -> None:
-    """NotAllowed, for this reason, if one of the names is such a setting."""
+    """Raises NotAllowed, with this reason, if one of the names is such a setting."""
     for name in restricted(names):
         raise NotAllowed(f"SET '{name}': {reason}", place)

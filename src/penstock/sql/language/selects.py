@@ -1,8 +1,8 @@
-"""The shape of a query: its sources, its SELECTs and their clauses, and those that are Penstock's own.
+"""The structure of a query: its sources, its SELECTs and their clauses, including Penstock's own.
 
-The query is Spark's, so whatever is not understood here is let through; only Penstock's own clauses (WINDOW
-TUMBLING …, WITHIN, PARTITION BY, EMIT) and brackets that do not match are refused. It is read by its words
-and not as sqlglot's tree, because every part needs its place, and what sqlglot cannot read may be right.
+The query is Spark SQL, so anything unknown is passed on; only errors in Penstock's own clauses (WINDOW
+TUMBLING …, WITHIN, PARTITION BY, EMIT) and unbalanced brackets are rejected. It is parsed from tokens and not
+from sqlglot's tree, because every part needs its position, and Spark may accept what sqlglot cannot parse.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class _Reader(Froms):
             cte_names=frozenset(self.cte_names),
         )
 
-    # EMIT and LIMIT, which belong to the whole
+    # EMIT and LIMIT of the whole query
 
     def _take_emit(self) -> tuple[Emit | None, int, Clause | None]:
-        """EMIT CHANGES [LIMIT n] at the end: which, where the query ends, and the LIMIT after it."""
+        """EMIT CHANGES [LIMIT n] at the end: its kind, the end of the query, and the LIMIT after it."""
         end = self.end
         limit: Clause | None = None
         if end - 4 > self.start and self.word(end - 2) == "LIMIT" and self.word(end - 4) == "EMIT":
@@ -99,7 +99,7 @@ class _Reader(Froms):
         whole = token.kind == "number" and token.text.isascii() and token.text.isdigit()
         if clause.end - clause.content != 1 or not whole or len(token.text) > 18:
             if after_emit is None:
-                return None, None  # an expression, or what Spark will complain of
+                return None, None  # an expression, or an error that Spark reports
             self.fail(clause.content, f"expected a whole number after LIMIT, not `{token.text}`")
         return int(token.text), self.span(clause.start, clause.end)
 
@@ -122,7 +122,7 @@ class _Reader(Froms):
         self._branch(begin, end, ctes, outermost)
 
     def _sets_apart(self, at: int) -> bool:
-        """Here is a UNION or its like, and not `* EXCEPT (a, b)`."""
+        """Whether a UNION or another set operation is here, and not `* EXCEPT (a, b)`."""
         if self.word(at) not in SET_OPERATORS or not self.may_be_keyword(at):
             return False
         at += 1
@@ -133,7 +133,9 @@ class _Reader(Froms):
         return self.word(at) in (*QUERY_WORDS, "TABLE")
 
     def _common_tables(self, start: int, end: int, ctes: frozenset[str]) -> tuple[int, frozenset[str]]:
-        """`WITH a AS (…), b (x, y) AS (…)`; a name is known after its query, in a recursive one in it too."""
+        """`WITH a AS (…), b (x, y) AS (…)`. A name is valid after its query, and in a recursive one also
+        inside it.
+        """
         at = start + 1
         recursive = self.word(at) == "RECURSIVE"
         at += recursive
@@ -166,7 +168,7 @@ class _Reader(Froms):
         select = SelectDraft(outermost)
         self.selects.append(select)
         clauses = self._clauses(start, end)
-        # GROUP BY is read after the SELECT list also where FROM stands first.
+        # GROUP BY is parsed after the SELECT list, even if FROM comes first.
         for clause in sorted(clauses, key=lambda each: each.kind != "SELECT"):
             self._note(clause, select, ctes, outermost)
         before_group = [each.end for each in clauses if each.kind in _BEFORE_GROUP]
@@ -177,11 +179,13 @@ class _Reader(Froms):
             self._check_stars(clauses)
 
     def _is_relation(self, start: int) -> bool:
-        """The query stands in the brackets of a FROM, JOIN or WITH: nothing outside has columns for it."""
+        """Whether the query is in the brackets of a FROM, JOIN or WITH, where outer columns are not
+        visible.
+        """
         return self.is_symbol(start - 1, "(") and self.word(start - 2) in ("FROM", "JOIN", "AS")
 
     def _check_stars(self, clauses: list[Clause]) -> None:
-        """Without FROM, Spark's answer to a star is rows without columns."""
+        """Rejects a star without FROM, for which Spark returns rows without columns."""
         if any(each.kind in ("FROM", "LATERAL", "PIPE") for each in clauses):
             return
         for clause in clauses:
@@ -189,7 +193,7 @@ class _Reader(Froms):
                 star = first
                 while star + 1 < after and self.tokens[star].names and self.is_symbol(star + 1, "."):
                     star += 2
-                # What follows it, but for EXCEPT, is not SQL, and Spark says so: `* FORM t`.
+                # After it only EXCEPT is SQL; Spark reports anything else: `* FORM t`.
                 if self.is_symbol(star, "*") and (star + 1 == after or self.word(star + 1) == "EXCEPT"):
                     written = self.text[slice(*self.span(first, star + 1))]
                     self.fail(first, f"FROM is missing: `{written}` are the columns of what it names")
@@ -235,7 +239,7 @@ class _Reader(Froms):
         return clauses
 
     def _clause_at(self, at: int, end: int, current: str) -> tuple[str, int] | None:
-        """The clause that begins here, and how many words it begins with."""
+        """The clause that starts here, and the number of its keywords."""
         if self.is_symbol(at, "|") and self.is_symbol(at + 1, ">"):
             return "PIPE", 2
         word = self.word(at)
@@ -258,7 +262,9 @@ class _Reader(Froms):
         return None
 
     def _window_at(self, at: int, following: str) -> tuple[str, int] | None:
-        """One of ours, or Spark's `WINDOW name AS (…)`; otherwise it is the alias of what is before it."""
+        """Whether it is a window of Penstock's or Spark's `WINDOW name AS (…)`; otherwise the word is
+        an alias.
+        """
         opens = self.is_symbol(at + 2, "(")
         if following in WINDOWS and opens:
             return following, 2
@@ -271,7 +277,9 @@ class _Reader(Froms):
         return None
 
     def _operand_follows(self, at: int, end: int) -> bool:
-        """After `limit` stands what can be limited to: it is the clause, and not a column of this name."""
+        """Whether a possible limit follows `limit`, so that it is the clause and not a column of this
+        name.
+        """
         if at + 1 >= end:
             return False
         token = self.tokens[at + 1]
@@ -346,7 +354,7 @@ class _Reader(Froms):
             select.group_end = self.tokens[end - 1].end
 
     def expressions(self, start: int, end: int, ctes: frozenset[str], select: SelectDraft) -> None:
-        """Queries inside of expressions, and the names of the window's bounds."""
+        """Collects queries in expressions, and the names of the window's bounds."""
         at = start
         while at < end:
             if self.opens_query(at):

@@ -1,8 +1,8 @@
-"""Spark's text of a query: Penstock's clauses taken out, and what they mean put in.
+"""Rewrites a query for Spark: replaces Penstock's clauses by Spark SQL.
 
-WINDOW becomes a `window(…)` or `session_window(…)` of the GROUP BY, WITHIN two bounds of time in the join's
-condition; PARTITION BY, EMIT and the LIMIT of a push are left out, columns are added to the SELECT lists.
-Pure; every offset in the new text has a place in the one that the user wrote.
+WINDOW becomes a `window(…)` or `session_window(…)` of the GROUP BY, WITHIN two time bounds in the join's
+condition; PARTITION BY, EMIT and the LIMIT of a push query are removed, columns are added to the SELECT
+lists. Pure; every offset in the new text maps to a position in the user's text.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Rewritten:
     pieces: Pieces
 
     def place(self, offset: int) -> Place:
-        """Where in the user's text stands what Spark saw at this offset."""
+        """The position in the user's text of this offset in Spark's text."""
         return Place.of(self.query.text, self.pieces.origin(max(0, min(offset, len(self.text)))))
 
     def place_at(self, line: int, column: int) -> Place:
-        """The same for a line (from 1) and a column (from 0, as Spark's parser counts) of the new text."""
+        """The same for a line (from 1) and a column (from 0, as in Spark's parser) of the new text."""
         before = self.text.split("\n")[: line - 1]
         return self.place(sum(len(each) + 1 for each in before) + column)
 
@@ -56,13 +56,13 @@ def to_spark(
     drop_having: bool = False,
     window_columns: bool = False,
 ) -> Rewritten:
-    """The query as Spark is to see it.
+    """The query for Spark.
 
-    `time_columns`: expressions of the event time by alias, where it is not the alias's `__timestamp`.
-    `extra`: columns to add to the outermost SELECT (to all branches of a UNION): name and expression, or the
-    place of one in the query's text, such as its HAVING. In an expression, `{source}` stands for the (quoted)
-    alias of the SELECT's first relation, WINDOWSTART and WINDOWEND for the bounds of its window.
-    `window_columns`: add `window_start` and `window_end` to a SELECT with a window that does not have them.
+    `time_columns`: expressions of the event time by alias, if it is not the alias's `__timestamp`. `extra`:
+    columns to add to the outermost SELECT (to all branches of a UNION): name and expression, or the place of
+    one in the query's text, such as its HAVING. In an expression, `{source}` stands for the (quoted) alias of
+    the SELECT's first relation, WINDOWSTART and WINDOWEND for the bounds of its window. `window_columns`: add
+    `window_start` and `window_end` to a SELECT with a window that does not have them.
     """
     edits: list[_Edit] = []
     for part in query.selects:
@@ -91,7 +91,7 @@ def to_spark(
 
 
 def pattern_view(number: int) -> str:
-    """The name under which Spark finds the matches of a query's MATCH_RECOGNIZE."""
+    """The name of the view with the matches of a query's MATCH_RECOGNIZE."""
     return f"__penstock_pattern_{number}"
 
 
@@ -144,7 +144,7 @@ def _within_edits(within: Within, time_columns: Mapping[str, str]) -> list[_Edit
 
 
 def _view(source: Source) -> str:
-    """A name with dots is one name; Spark would take it for a table of a database."""
+    """A name with dots is one name; Spark would read it as a table of a database."""
     return quoted(source.name) + ("" if source.aliased else f" AS {quoted(source.alias)}")
 
 
@@ -163,7 +163,7 @@ def _time(alias: str, time_columns: Mapping[str, str]) -> str:
 
 
 def _with_bounds(text: str, origin: int | None, window: Window | None) -> tuple[_Part, ...]:
-    """An expression with WINDOWSTART and WINDOWEND as Spark knows them; it stands at `origin`, or nowhere."""
+    """An expression with WINDOWSTART and WINDOWEND in Spark's form; its position is `origin`, or none."""
     if window is None:
         return ((text, origin),)
     tokens = tokenize(text)
@@ -179,9 +179,9 @@ def _with_bounds(text: str, origin: int | None, window: Window | None) -> tuple[
 
 
 def _apply(query: Query, edits: list[_Edit]) -> Rewritten:
-    """The edits in the order of their places; those at one place in the order in which they were given.
+    """The edits sorted by position; those at one position in their given order.
 
-    An edit inside of one that takes text out (a WINDOWSTART in a HAVING that is dropped) goes with it.
+    An edit inside a removed text (a WINDOWSTART in a dropped HAVING) is dropped, too.
     """
     text, (start, end) = query.text, query.span
     made: list[str] = []
@@ -200,7 +200,7 @@ def _apply(query: Query, edits: list[_Edit]) -> Rewritten:
         if edit.start < copied:
             continue
         add(text[copied : edit.start], copied, True)
-        # Where something is taken out, the words around it must not grow together.
+        # The words around a removed text must stay separate.
         for part, origin in edit.parts or ((" ", None),):
             add(part, edit.start if origin is None else origin, origin is not None)
         copied = edit.end

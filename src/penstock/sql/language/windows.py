@@ -1,4 +1,4 @@
-"""The clauses of time in a query: WINDOW TUMBLING | HOPPING | SESSION (…), and WITHIN of a join."""
+"""Parses the time clauses of a query: WINDOW TUMBLING | HOPPING | SESSION (…), and WITHIN of a join."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WINDOWS: dict[str, WindowKind] = {"TUMBLING": "tumbling", "HOPPING": "hopping", 
 
 @dataclass(frozen=True, slots=True)
 class Nearness:
-    """A WITHIN, before it is known what it joins."""
+    """A WITHIN before its joined relations are known."""
 
     before: str
     after: str
@@ -25,7 +25,7 @@ class Nearness:
 
 
 def read_window(cursor: Cursor, kind: WindowKind, span: Span) -> Window:
-    """What stands in the brackets of a WINDOW, which the cursor is over."""
+    """Parses the content of the brackets of a WINDOW, which the cursor covers."""
     advance: str | None = None
     if kind != "session":
         cursor.expect("SIZE")
@@ -51,7 +51,7 @@ def read_window(cursor: Cursor, kind: WindowKind, span: Span) -> Window:
 
 
 def read_within(cursor: Cursor) -> Nearness:
-    """`WITHIN 10 MINUTES` or `WITHIN (before, after)`, with a GRACE PERIOD or without."""
+    """`WITHIN 10 MINUTES` or `WITHIN (before, after)`, with or without a GRACE PERIOD."""
     first = cursor.next()
     if cursor.take_symbol("("):
         before = after = duration(cursor, positive=False)

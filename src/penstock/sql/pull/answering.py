@@ -1,4 +1,4 @@
-"""A SELECT answered from memory, if it is a pull query; Spark computes what is not plain, over few rows."""
+"""Executes pull queries from memory; Spark computes anything that is not plain over the few rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Compute = Callable[[Relation, Sequence[Row], Query], Rows]
 def answer(
     query: Query, relation: Relation, tables: FollowedTables, compute: Compute, *, timeout: float = 30.0
 ) -> Rows | None:
-    """None where it is not a pull query, or the table is of a kind that is not kept in memory."""
+    """None if it is not a pull query, or the table cannot be kept in memory."""
     if relation.kind != "table":
         return None
     columns = [(column.name, column.type) for column in relation.columns]

@@ -1,8 +1,8 @@
 """Delta tables in memory for pull queries: the rows of each of a table's files, as Arrow.
 
-Each lookup looks at the table's log first. The files of a Delta table never change, so that a new version,
-whoever wrote it and whatever it did, costs reading the files that it has added. A lookup compares the columns
-of the key in all rows, which takes less than a millisecond for a hundred thousand of them.
+Each lookup reads the table's log first. The files of a Delta table never change, so a new version only costs
+reading the files that it added. A lookup compares the key columns of all rows, which takes less than a
+millisecond for a hundred thousand rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Loaded:
-    """One table, which one thread at a time brings up to date."""
+    """One table; one thread at a time updates it."""
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
@@ -42,7 +42,7 @@ class _Loaded:
         """Of all files; None while there is no table."""
 
     def rows(self) -> pa.Table | None:
-        """As they are now."""
+        """The current rows."""
         import pyarrow as pa
         from deltalake.exceptions import DeltaError
 
@@ -50,7 +50,7 @@ class _Loaded:
             try:
                 self._bring_up()
             except (DeltaError, OSError, pa.ArrowException) as error:
-                raise NotInMemory(f"{self.relation.name}: {error}") from None  # Spark may have better luck
+                raise NotInMemory(f"{self.relation.name}: {error}") from None  # Spark may be able to read it
             return self._rows
 
     def _bring_up(self) -> None:
@@ -65,13 +65,13 @@ class _Loaded:
             if table.version() == version:
                 return
         elif DeltaTable.is_deltatable(path):
-            # The first time. Or it was deleted and re-created, which an open table does not notice. Or its
-            # log is not in the file system, so that this cannot be determined.
+            # The first time. Or the table was deleted and recreated, which an open table does not notice. Or
+            # its log is not in the file system, so that this cannot be determined.
             table = DeltaTable(path)
         else:
             self._forget()  # no batch has been written yet
             return
-        self._commit = None  # whatever fails now, the next lookup opens it again
+        self._commit = None  # after any failure, the next lookup opens it again
         self._read(table)
         self._table, self._commit = table, _commit_file(path, table)
 
@@ -99,7 +99,7 @@ class _Loaded:
 
 
 class FileImages:
-    """For any thread."""
+    """Thread-safe."""
 
     def __init__(self, forget_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._forget_seconds = forget_seconds
@@ -124,7 +124,7 @@ class FileImages:
 
     @property
     def names(self) -> list[str]:
-        """Of the tables that are in memory."""
+        """The tables that are in memory."""
         with self._lock:
             return sorted(each.relation.name for each in self._loaded.values())
 
@@ -134,7 +134,7 @@ class FileImages:
 
 
 def _by_key(rows: pa.Table, relation: Relation, pull: Pull) -> dict[Key, list[Row]]:
-    """The rows that the pull may be about."""
+    """The rows that may match the pull query."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -153,7 +153,7 @@ def _by_key(rows: pa.Table, relation: Relation, pull: Pull) -> dict[Key, list[Ro
 
 
 def _commit_file(path: str, table: DeltaTable) -> tuple[int, int] | None:
-    """Tells the commit of the table's version from one of the same number in a recreated table."""
+    """Distinguishes the commit of the table's version from one with the same number in a recreated table."""
     try:
         found = os.stat(os.path.join(path, "_delta_log", f"{table.version():020}.json"))
     except OSError:

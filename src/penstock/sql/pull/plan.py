@@ -1,11 +1,11 @@
-"""Which SELECTs are pull queries: those that fix the key of one table. Pure.
+"""Recognises pull queries: SELECTs that fix the key of one table. Pure.
 
-`plan` takes the WHERE apart into conditions joined by AND. When each column of the table's key (but the
-bounds of a window) is given by `=` or IN, the rows can be looked up. Conditions that compare a column with a
-literal, and projections that are columns, are carried out here; a query with anything else in it is not
-`plain`: its rows are looked up by the key, and Spark computes the query, as it is, over these few rows.
+`plan` splits the WHERE into conditions joined by AND. If each column of the table's key (except the bounds of
+a window) is given by `=` or IN, the rows can be looked up. Comparisons of a column with a literal, and
+projections of columns, are executed here; a query with anything else is not `plain`: its rows are looked up
+by the key, and Spark executes the unchanged query over these few rows.
 
-Nothing is guessed: what could mean something else to Spark (a number compared with a text) is left to Spark.
+Anything that Spark might interpret differently (a number compared with a text) is left to Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Rows to look up, and what of them is answered."""
+    """The rows to look up, and the columns to return."""
 
     keys: tuple[Key, ...]
     """Values of the key's columns, without those of a window, in the order of the key."""
@@ -43,7 +43,7 @@ class Pull:
     plain: bool
     """Whether `conditions` and `projections` are the whole query."""
     projections: tuple[tuple[str, str], ...]
-    """Output name and column; of a query that is not plain, nothing."""
+    """Output name and column; empty for a query that is not plain."""
     limit: int | None
 
 
@@ -53,7 +53,7 @@ class _Known:
 
     columns: Mapping[str, tuple[str, str]]
     names: frozenset[str]
-    """By which the table may be called in the query, in lower case."""
+    """The names of the table in the query, in lower case."""
 
     def find(self, column: exp.Expr | None) -> tuple[str, str] | None:
         if not isinstance(column, exp.Column) or not isinstance(column.this, exp.Identifier):
@@ -68,7 +68,7 @@ class _Known:
 
 
 def plan(query: Query, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> Pull | None:
-    """The pull that a query is over a table with these columns (name, type) and key; None: none."""
+    """The pull query over a table with these columns (name, type) and key; None if it is not a pull query."""
     if query.emit is not None or query.withins or query.partition_by is not None:
         return None
     if query.first.window is not None:
@@ -114,7 +114,7 @@ def plan(query: Query, columns: Sequence[tuple[str, str]], key: Sequence[str]) -
 
 
 def _parsed(text: str) -> exp.Select | None:
-    """A SELECT over one name, without others inside."""
+    """A SELECT over one name, without nested ones."""
     try:
         select = sqlglot.parse_one(text, dialect="spark")
     except SqlglotError:
@@ -140,7 +140,7 @@ def _only(select: exp.Select, *clauses: str) -> bool:
 
 
 def _limit(select: exp.Select) -> int | None:
-    """-1 for one that is not a number."""
+    """-1 if it is not a number."""
     limit = select.args.get("limit")
     if limit is None:
         return None
@@ -177,7 +177,7 @@ def _projections(
 
 
 def _where(condition: exp.Expr, known: _Known) -> tuple[dict[str, Sequence[Any]], list[Condition], bool]:
-    """What columns must be equal to, the conditions that are plain, and whether all are."""
+    """The required values of columns, the plain conditions, and whether all conditions are plain."""
     fixed: dict[str, Sequence[Any]] = {}
     conditions: list[Condition] = []
     plain = True
@@ -221,7 +221,7 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _condition(part: exp.Expr, known: _Known) -> tuple[str, Sequence[Any] | None, Condition] | None:
-    """The column, what it must be one of if that is what is said, and the check."""
+    """The column, its allowed values if the condition lists them, and the check."""
     if isinstance(part, exp.Not) and isinstance(part.this, exp.Is):
         column = _null_test(part.this, known)
         if column is None:
@@ -306,7 +306,7 @@ _MOMENT = re.compile(
 
 
 def literal(node: exp.Expr, kind: str) -> Any:
-    """The value of a literal for a column of the type, as rows have it; None where that is not plain."""
+    """The value of a literal for a column of the type, as in rows; None if it is not plain."""
     node = node.unnest()
     if isinstance(node, exp.Boolean):
         return node.this if kind == "boolean" else None
@@ -328,7 +328,7 @@ def _from_number(text: str, kind: str) -> Any:
         bound = 1 << _INTEGERS[kind]
         return value if value is not None and -bound <= value < bound else None
     if kind == "double":
-        # Spark compares a whole number or a decimal with a double as doubles.
+        # Spark compares an integer or a decimal with a double as doubles.
         try:
             return float(text)
         except ValueError:

@@ -1,7 +1,8 @@
-"""Whether the cluster answers: asked every second in a thread of its own, as Spark asks only between batches.
+"""Checks each second, in its own thread, whether the cluster responds: Spark only sends requests between
+batches.
 
-A query of Spark that waits for a broker looks as if it ran without new records. What is asked here is where
-the topics of the queries end, so that a broker that leads one of them and is gone is noticed as well.
+A query of Spark that waits for a broker looks like one without new records. This requests the end offsets of
+the queries' topics, so that a missing leader of one of them is noticed as well.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """Since when something has not answered, on two clocks, and the newest reason."""
+    """Since when something has not responded, on two clocks, and the latest reason."""
 
     since: float
     wall: str
@@ -39,7 +40,7 @@ class _Silence:
 
 
 class ClusterHealth:
-    """`topics` gives those that queries read and write. For any thread."""
+    """`topics` returns the topics that queries read and write. Thread-safe."""
 
     def __init__(
         self,
@@ -65,10 +66,10 @@ class ClusterHealth:
     def stop(self) -> None:
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(1.0)  # a daemon: it may be waiting for an answer
+            self._thread.join(1.0)  # a daemon: it may be waiting for a response
 
     def away(self, topics: Iterable[str | None] = ()) -> str | None:
-        """Why the cluster, or one of these topics, is taken to be away; None while it answers."""
+        """Why the cluster, or one of these topics, counts as unavailable; None while it responds."""
         now = self._clock()
         for each in (None, *topics):
             found = self._silent.get(each)
@@ -91,14 +92,14 @@ class ClusterHealth:
                 self._tell()
 
     def _look(self, cluster: Cluster) -> dict[str | None, str]:
-        """What does not answer now, and why."""
+        """What does not respond now, and why."""
         wanted = set(self._topics())
         try:
             there = cluster.partitions(wanted) if wanted else {}
             if not wanted:
                 cluster.id()
         except ApiError:
-            return {}  # an answer, whatever it says
+            return {}  # any response counts
         except PenstockError as error:
             return {None: _reason(error)}
         places = {name: range(info.partition_count) for name, info in there.items()}
@@ -115,7 +116,7 @@ class ClusterHealth:
         return {None: next(iter(silent.values()))} if silent and len(silent) == len(places) else silent
 
     def _ends(self, cluster: Cluster, places: dict[str, range]) -> str | None:
-        """Why the ends of these topics are not known; None if they are."""
+        """Why the ends of these topics are unknown; None if they are known."""
         try:
             cluster.list_offsets({(name, each): LATEST for name, those in places.items() for each in those})
         except ApiError:
@@ -125,7 +126,7 @@ class ClusterHealth:
         return None
 
     def _tell(self) -> None:
-        """One line a minute while it is away, and one when it is back."""
+        """Logs one line a minute while it is unavailable, and one when it responds again."""
         why, now = self.away(self._silent), self._clock()
         if why is not None and now >= self._log_at:
             log.warning("%s", why)
@@ -136,5 +137,5 @@ class ClusterHealth:
 
 
 def _reason(error: PenstockError) -> str:
-    """What is wrong with the connection, without what `Cluster` says around it."""
+    """The connection error, without the text that `Cluster` adds."""
     return str(error.__cause__ or error)

@@ -1,4 +1,4 @@
-"""EXPLAIN: what a statement would do, with Spark's plan of it. Nothing is started, written or registered."""
+"""EXPLAIN: what a statement would do, with Spark's plan. Nothing is started, written or registered."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def explain(
 
 
 def lines_of(details: Iterable[tuple[str, Any]]) -> list[list[str | None]]:
-    """A row for each property, and for each line of one that has several: a plan is read line by line."""
+    """A row for each property, and for each line of a property with several lines, such as a plan."""
     rows: list[list[str | None]] = []
     for name, value in details:
         text = _said(value)
@@ -92,7 +92,7 @@ def _select(
 
 
 def _pulls(query: Query, sources: Mapping[str, Relation]) -> bool:
-    """Whether it is answered from memory."""
+    """Whether it would be executed from memory."""
     if len(query.sources) != 1 or (relation := sources[query.sources[0].name]).kind != "table":
         return False
     columns = [(column.name, column.type) for column in relation.columns]

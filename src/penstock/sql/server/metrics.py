@@ -13,7 +13,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """Counters of requests, and the state when it is asked for."""
+    """Counters of requests, and the state at the time of the scrape."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -40,7 +40,7 @@ class Metrics:
         self._seconds.observe(seconds)
 
     def text(self, queries: Sequence[Mapping[str, Any]] = ()) -> bytes:
-        """`queries` as the engine describes them; only who leads has any."""
+        """`queries` as described by the engine; only the leader has any."""
         own = CollectorRegistry()
         own.register(_Queries(queries))
         return generate_latest(self.registry) + generate_latest(own)

@@ -1,7 +1,7 @@
-"""Lines from a thread that computes them to the event loop that sends them, never more than fit.
+"""Passes lines from the thread that computes them to the event loop that sends them, in a bounded buffer.
 
-The thread waits while the client does not read; the loop waits while there is nothing. Whoever ends first
-notifies the other: `finish` by the thread, `close` by the loop when the client has gone away.
+The thread waits while the buffer is full; the loop waits while it is empty. Each side notifies the other of
+its end: the thread with `finish`, the loop with `close` when the client disconnects.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ MOST_BYTES = 1 << 20
 
 
 class Gone(Exception):
-    """Nobody reads the pipe any more."""
+    """The reader has closed the pipe."""
 
 
 class Pipe:
-    """Made in the loop; `put` and `finish` are for one thread, `get` and `close` for the loop."""
+    """Created in the loop; `put` and `finish` are for one thread, `get` and `close` for the loop."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._loop = asyncio.get_running_loop()
@@ -32,7 +32,7 @@ class Pipe:
     # The thread
 
     def put(self, data: bytes) -> None:
-        """Gone if nobody reads."""
+        """Raises Gone if the reader has closed."""
         with self._room:
             self._room.wait_for(lambda: self._closed or self._size < self._most)
             if self._closed:
@@ -61,7 +61,7 @@ class Pipe:
     # The loop
 
     async def get(self) -> bytes:
-        """All that is there, or the next that comes; nothing at the end."""
+        """All available lines, or the next one; empty at the end."""
         while True:
             self._news.clear()
             with self._room:

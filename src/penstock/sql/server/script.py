@@ -1,10 +1,10 @@
-"""A text of statements, run one after the other; what each gives as lines of JSON, up to the first error.
+"""Executes a text of statements in order, with the result of each as lines of JSON, up to the first error.
 
     {"statement": "SELECT …"}  {"columns": [["n", "BIGINT"]]}  {"row": [1]} …  {"done": "1 row"}
     {"statement": "DROP …"}    {"error": "Unknown", "message": "no table `t`", "line": 1, "column": 12}
 
-SET and DEFINE hold for what follows in the same text; `{"done": …, "properties": {…}}` or `"variables"` tell
-a shell what to send along with the next one. A value of null is one that is taken back.
+SET and DEFINE apply to later statements of the same text; `{"done": …, "properties": {…}}` or `"variables"`
+contain what the shell must send with its next request. A null value removes one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Executes(Protocol):
 
 
 class Script:
-    """One request. `run` is for a thread of its own; `cancel` may come from any other."""
+    """One request. Call `run` in its own thread; `cancel` may be called from any other."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Script:
         self._cancelled = False
 
     def run(self, put: Callable[[bytes], None]) -> bool:
-        """Whether all went well. Gone from `put` ends it."""
+        """Returns whether all statements succeeded. Gone from `put` ends it."""
         try:
             for name, value in self._properties.items():
                 check_property(name, value)
@@ -108,7 +108,7 @@ class Script:
         return False
 
     def cancel(self) -> None:
-        """The client has gone away, or this server stops: what is being computed ends."""
+        """The client has disconnected, or this server stops: ends the current statement."""
         with self._lock:
             self._cancelled = True
             rows = self._open
@@ -123,7 +123,7 @@ class Script:
             check_setting_role([statement.name], self._principal, place)
             return put(line(self._set(statement.name, statement.value, self._properties, "properties")))
         if isinstance(statement, SetVariable):
-            # The parser has put it into the statements that follow.
+            # The parser has applied it to the following statements.
             return put(line(self._set(statement.name, statement.value, self._variables, "variables")))
         if isinstance(statement, Show) and statement.what in ("variables", "properties"):
             shown = self._properties if statement.what == "properties" else self._variables
@@ -144,7 +144,7 @@ class Script:
 
     def _send(self, result: Rows, put: Callable[[bytes], None]) -> None:
         with self._opened(result) as rows:
-            # What is wrong with rows that have to be computed is sent in place of the columns.
+            # An error in computing the first row is sent instead of the columns.
             rows = rows if result.live else _begun(rows)
             put(
                 line(
@@ -189,17 +189,17 @@ class Script:
 
 
 def _begun(rows: Iterator[list[Any]]) -> Iterator[list[Any]]:
-    """The same rows, of which the first is there."""
+    """The same rows, with the first one computed."""
     return chain(list(islice(rows, 1)), rows)
 
 
 def user_of(principal: Principal) -> str | None:
-    """The name by which the cluster knows it; None where nobody has to log in."""
+    """The user's name at the cluster; None without logins."""
     return None if principal is ANYONE else principal.name
 
 
 def check_role(statement: Statement, principal: Principal) -> None:
-    """NotAllowed where a user's role does not do for a statement."""
+    """Raises NotAllowed if the user's role is not sufficient for a statement."""
     needed = Role.READ if isinstance(statement, _READING) else Role.WRITE
     if isinstance(statement, CreateFunction) or names_files(statement):
         needed = Role.ADMIN  # code that runs here, or files of this machine
@@ -214,7 +214,9 @@ def check_role(statement: Statement, principal: Principal) -> None:
 
 
 def check_setting_role(names: Iterable[str], principal: Principal, place: Place | None = None) -> None:
-    """NotAllowed for settings of Spark that only administrators give: some name classes, files or hosts."""
+    """Raises NotAllowed for Spark settings that only administrators may set: some name classes, files
+    or hosts.
+    """
     if not allows(principal, Role.ADMIN):
         check_settings(names, forbidden(principal, Role.ADMIN).message, place)
 

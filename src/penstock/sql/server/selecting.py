@@ -1,4 +1,6 @@
-"""SELECT: over what there is now, by Spark; or EMIT CHANGES, over what comes, until nobody listens."""
+"""SELECT: over the current records, by Spark; or EMIT CHANGES, over new records, until the client
+disconnects.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ class Selects:
         for push in pushes:
             push.close()
 
-    # Over what there is
+    # Over current records
 
     def batch(
         self, query: Query, sources: Mapping[str, Relation], catalog: Catalog, properties: Mapping[str, str]
@@ -87,7 +89,7 @@ class Selects:
     def over_rows(
         self, relation: Relation, rows: Sequence[Mapping[str, Any]], query: Query, catalog: Catalog
     ) -> Rows:
-        """The query over a few rows in place of those that the relation has."""
+        """The query over a few rows instead of the whole relation."""
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType
@@ -115,7 +117,7 @@ class Selects:
         )
 
     def _collected(self, prepared: Prepared, query: Query, sources: Mapping[str, Relation]) -> Rows:
-        """Computed when the first row is asked for; to close them ends that."""
+        """Computed when the first row is requested; closing them ends the computation."""
         columns, rows = selected(prepared)
         start = Place.of(query.text, query.span[0])
         job = _Job(self._spark)
@@ -127,7 +129,7 @@ class Selects:
 
         return Rows(columns, computed(), close=job.cancel)
 
-    # Over what comes
+    # Over new records
 
     def push(
         self, query: Query, sources: Mapping[str, Relation], catalog: Catalog, properties: Mapping[str, str]
@@ -151,7 +153,7 @@ class Selects:
             shape=how,
             properties=properties,
             starting=self._admin.starting(topics, properties.get(RESET, "latest")),
-            commits=False,  # its group would stay behind, with a lag that grows for ever
+            commits=False,  # its group would remain, with an ever-growing lag
         )
         check_streaming(query, prepared.rows, how, prepared, sources)
         columns, rows = selected(prepared)
@@ -175,11 +177,13 @@ class Selects:
 
     @property
     def _home(self) -> str:
-        """Of the checkpoints of push queries: where all machines of a Spark cluster can write their state."""
+        """The directory for checkpoints of push queries, which all machines of a Spark cluster can
+        write to.
+        """
         return f"{self._settings.storage.rstrip('/')}/push"
 
     def clean_up(self) -> None:
-        """Deletes what push queries of a server that died have left."""
+        """Deletes the checkpoints of push queries of a server that died."""
         self._delete(self._home)
 
 
@@ -188,7 +192,7 @@ def _text(query: Query) -> str:
 
 
 def selected(prepared: Prepared) -> tuple[tuple[ColumnType, ...], DataFrame]:
-    """The columns that are shown; names may be there more than once, so they go by their places."""
+    """The displayed columns, by position, because names may be duplicated."""
     numbered = prepared.rows.toDF(*(f"c{at}" for at in range(len(prepared.rows.columns))))
     kinds = [prepared.rows.schema[at].dataType for at in prepared.places]
     columns = tuple((name, words(kind)) for name, kind in zip(prepared.columns, kinds, strict=True))
@@ -196,7 +200,7 @@ def selected(prepared: Prepared) -> tuple[tuple[ColumnType, ...], DataFrame]:
 
 
 class _Job:
-    """The jobs that Spark runs in a block, in the block's thread; `cancel` ends them, from any thread."""
+    """The Spark jobs of a block, in the block's thread; `cancel` ends them, from any thread."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: Any = spark.sparkContext
@@ -215,7 +219,7 @@ class _Job:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._running = False
-        # What this thread does next is not of the group.
+        # Later jobs of this thread do not belong to the group.
         for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
             self._context.setLocalProperty(name, None)
 
@@ -223,14 +227,14 @@ class _Job:
         with self._lock:
             self._cancelled = True
             if self._running:
-                # Also those that have not begun: a query may be between two of its jobs.
+                # Also future jobs: a query may be between two of its jobs.
                 self._context._jsc.sc().cancelJobGroupAndFutureJobs(
                     self._group, "its client has disconnected"
                 )
 
 
 class _Push:
-    """A streaming query whose rows go to one reader, and that ends with it."""
+    """A streaming query whose rows go to one reader, and which ends with it."""
 
     def __init__(
         self,
@@ -305,7 +309,7 @@ class _Push:
                         raise SqlError(f"the query has failed: {cause(error)}") from error
 
     def _started_again(self, error: str) -> bool:
-        """If it came to nothing only because the machine is busy. It begins where it would have begun."""
+        """Retries a query that failed to start only because the machine is busy, from the same offsets."""
         if self._begun or _TOO_SLOW not in error or self._starts == _MOST_STARTS:
             return False
         with self._closed:

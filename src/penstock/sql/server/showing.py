@@ -1,4 +1,4 @@
-"""SHOW, DESCRIBE and EXPLAIN: what there is, and how it goes. Nothing is changed here."""
+"""SHOW, DESCRIBE and EXPLAIN: the objects and their state. Read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TWO: tuple[ColumnType, ...] = (("property", "STRING"), ("value", "STRING"))
 
 
 class Shows:
-    """Reads the catalog, the cluster and what runs."""
+    """Reads the catalog, the cluster and the running queries."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Shows:
         return rows_of(columns, rows)
 
     def _status(self, query: QueryDef) -> Status:
-        """As it is: Spark takes a query that waits for a broker for one that runs."""
+        """The real state: Spark reports a query that waits for a broker as running."""
         status = self._queries.status(query)
         why = self._away(query.topics) if query.state == "RUNNING" else None
         return status if why is None else Status(DISCONNECTED, why, status.failures)
@@ -183,7 +183,7 @@ class Shows:
         return details
 
     def query(self, query: QueryDef) -> dict[str, Any]:
-        """All that is known of a query, for people and programs."""
+        """Everything about a query, for people and programs."""
         status = self._status(query)
         progress = self._progress.get(query.id)
         details: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What may come next in a statement: keywords, names of relations, columns, topics and queries. Pure."""
+"""Completion in a statement: keywords, names of relations, columns, topics and queries. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OWN_COLUMNS = ("__key", "__partition", "__offset", "__timestamp", "__headers")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the server has returned."""
+    """The names that the server has returned."""
 
     relations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Their columns, by name."""
@@ -46,12 +46,12 @@ class Known:
 class Candidate:
     text: str
     start: int
-    """Where it goes, from the cursor back: never above 0."""
+    """The start of the replaced text, relative to the cursor: 0 or negative."""
     kind: str
 
 
 def candidates(before: str, known: Known) -> Iterator[Candidate]:
-    """What can stand in the place of the word that the cursor is at the end of."""
+    """The completions of the word that ends at the cursor."""
     found = _WORD.search(before)
     assert found is not None
     owner, word = found.group(1), found.group(2)
@@ -85,7 +85,7 @@ def candidates(before: str, known: Known) -> Iterator[Candidate]:
 
 
 def _columns_of(owner: str, text: str, known: Known, word: str, start: int) -> Iterator[Candidate]:
-    """After `a.`: columns of the relation that is named, or has that alias."""
+    """After `a.`: columns of the relation with this name or alias."""
     owner = owner.strip("`").casefold()
     for name, columns in known.relations.items():
         alias = re.search(rf"(?i)`?{re.escape(name)}`?\s+(?:AS\s+)?`?{re.escape(owner)}`?\b", text)
@@ -95,7 +95,7 @@ def _columns_of(owner: str, text: str, known: Known, word: str, start: int) -> I
 
 
 def _columns_in(text: str, known: Known, word: str, start: int) -> Iterator[Candidate]:
-    """Columns of the relations that the text names; before it names any, of all."""
+    """Columns of the relations in the text; of all relations if it has none yet."""
     mentioned = {each.strip("`").casefold() for each in _WORDS.findall(text)}
     named = [columns for name, columns in known.relations.items() if name.casefold() in mentioned]
     if not word and not named:
@@ -114,7 +114,7 @@ def _matching(names: Iterable[str], word: str, start: int, kind: str) -> Iterato
 
 
 def _written(name: str, word: str) -> str:
-    """Keywords as they are begun; names that need it in backticks."""
+    """Keywords in the case of their typed start; names in backticks if necessary."""
     if word.startswith("`") or not _PLAIN.match(name):
         return quoted(name)
     if name.isupper() and word and word == word.lower():

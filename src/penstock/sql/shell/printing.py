@@ -1,4 +1,4 @@
-"""Answers for people: tables on a terminal, plain columns in a pipe; rows of a push query as they come."""
+"""Shows responses: tables on a terminal, plain columns in a pipe, rows of a push query as they arrive."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MOST_HELD = 1000
 
 
 class Output(Protocol):
-    """Takes the lines of an answer."""
+    """Receives the lines of a response."""
 
     def line(self, line: dict[str, Any]) -> None: ...
 
 
 class JsonLines:
-    """Each line as the server gave it."""
+    """Prints each line of the server unchanged."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -33,7 +33,7 @@ class JsonLines:
 
 
 class TextTables:
-    """Results as tables, sentences as they are. Errors are not for here."""
+    """Prints results as tables, and messages as text. Errors are shown elsewhere."""
 
     def __init__(self, out: TextIO, *, terminal: bool | None = None) -> None:
         self._out = out
@@ -57,7 +57,7 @@ class TextTables:
             self._end(line)
 
     def flush(self) -> None:
-        """Show what was held back: the answer has ended early."""
+        """Shows buffered rows when the response has ended early."""
         if self._columns and self._widths is None and self._held:
             self._begin(self._held)
         self._held = []
@@ -98,7 +98,7 @@ class TextTables:
             self._write(row)
 
     def _fit(self) -> None:
-        """Make the widest columns narrower until a row fits the terminal; what is longer continues below."""
+        """Narrows the widest columns until a row fits the terminal; longer values are wrapped."""
         assert self._widths is not None
         room = max(20, self._console_width() - 2 * (len(self._widths) - 1))
         while sum(self._widths) > room and max(self._widths) > 8:
@@ -157,7 +157,7 @@ def _cell(value: Any) -> str:
 
 
 def error_text(line: dict[str, Any], text: str) -> str:
-    """An error with the line of the statement that it points at."""
+    """An error with the line of the statement that it refers to."""
     place, message = line.get("line"), str(line.get("message", ""))
     if not isinstance(place, int):
         return message

@@ -1,7 +1,7 @@
-"""The shell: statements from a prompt, from files or from a pipe, and their answers.
+"""The shell: executes statements from a prompt, from files or from a pipe.
 
-At the prompt a statement may have several lines and ends with `;`. Ctrl-C takes back what was typed, or ends
-a push query; Ctrl-D leaves. In scripts the first error is the end.
+At the prompt a statement may have several lines and ends with `;`. Ctrl-C clears the input, or ends a push
+query; Ctrl-D exits. A script ends at the first error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Shell:
         self._as_json = as_json
 
     def run(self, text: str) -> bool:
-        """Run a text of statements and show what they give; whether all went well."""
+        """Executes a text of statements and shows the results. Returns whether all succeeded."""
         if not text.strip():
             return True
         output = JsonLines(self._out) if self._as_json else TextTables(self._out)
@@ -69,7 +69,7 @@ class Shell:
         return not failed
 
     def prompt(self, history: Path | None) -> None:
-        """Read and run statements until the end."""
+        """Reads and executes statements until the end of input."""
         known = _Knowledge(self.session.url)
         known.refresh()
         session = _prompt_session(history, known)
@@ -102,7 +102,7 @@ class Shell:
 
 
 class _Knowledge:
-    """What completion knows; brought up to date by a thread, so that nobody waits for it."""
+    """The names for completion; a thread updates them in the background."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -127,7 +127,7 @@ class _Knowledge:
 
 
 def help_text(about: str) -> str:
-    """All statements, or the syntax of those that begin with these words."""
+    """All statements, or the syntax of those that start with these words."""
     wanted = about.strip().upper()
     chosen = [each for each in STATEMENTS if not wanted or each.name.startswith(wanted)]
     if not chosen:
@@ -140,7 +140,7 @@ def help_text(about: str) -> str:
 
 
 def ends(text: str) -> bool:
-    """Whether Enter sends the text, or only begins a new line."""
+    """Whether Enter sends the text, or only starts a new line."""
     word = text.strip().partition(" ")[0].lower().rstrip(";")
     return word in _COMMANDS or is_complete(text)
 
@@ -192,5 +192,5 @@ def _order(candidate: Candidate) -> tuple[int, str]:
 
 
 def run_all(shell: Shell, texts: Iterable[str]) -> bool:
-    """Texts one after the other, up to the first that fails."""
+    """Executes texts in order, up to the first that fails."""
     return all(shell.run(text) for text in texts)

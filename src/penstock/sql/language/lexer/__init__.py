@@ -1,1 +1,3 @@
-"""From text to words: variables replaced, tokens with their places, keywords, and a cursor over them."""
+"""From text to tokens: replaces variables, and has tokens with positions, keywords, and a cursor over
+them.
+"""

@@ -1,4 +1,4 @@
-"""Reading a statement word by word, and saying at which word it stops to make sense."""
+"""Reads a statement token by token, and reports the token at which it becomes invalid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.sqltext.tokens import Token
 
 
 class Cursor:
-    """Over `tokens[position:end]`; past the end stands a token of kind `end`."""
+    """A cursor over `tokens[position:end]`; after the end there is a token of kind `end`."""
 
     def __init__(self, text: str, tokens: Sequence[Token], position: int = 0, end: int | None = None) -> None:
         self.text = text
@@ -35,7 +35,7 @@ class Cursor:
         return token
 
     def at(self, *words: str) -> bool:
-        """These words come next, one after the other."""
+        """Whether these words come next, in this order."""
         return all(self.peek(ahead).upper == word for ahead, word in enumerate(words))
 
     def take(self, *words: str) -> bool:
@@ -51,7 +51,7 @@ class Cursor:
         return True
 
     def expect(self, *words: str) -> str:
-        """One of these words."""
+        """Reads one of these words."""
         upper = self.peek().upper
         if upper not in words:
             self.fail(listed(words), words)
@@ -64,7 +64,7 @@ class Cursor:
         return self.next()
 
     def name(self, what: str) -> tuple[str, Span]:
-        """`a`, `a.b` or quoted by backticks; what it names is for the message."""
+        """Reads `a`, `a.b` or a name in backticks; `what` is for the error message."""
         first = token = self.peek()
         if not token.names:
             hint = f" (names are quoted by backticks: `{token.text}`)" if token.kind == "string" else ""
@@ -79,7 +79,7 @@ class Cursor:
         return ".".join(parts), (first.start, token.end)
 
     def refuse_dash(self, first: Token) -> None:
-        """`page-views` without backticks is a name with a difference after it, which nobody means."""
+        """Rejects `page-views` without backticks: it would be a name followed by a subtraction."""
         dash = self.peek()
         if not dash.is_symbol("-") or self.tokens[self.position - 1].end != dash.start:
             return
@@ -96,7 +96,7 @@ class Cursor:
         )
 
     def finish(self, *words: str) -> None:
-        """Nothing may follow; `words` could have."""
+        """Checks that nothing follows; `words` are the alternatives for the message."""
         if not self.done:
             self.fail("the end of the statement" if not words else f"{listed(words)} or the end", words)
 

@@ -1,7 +1,7 @@
-"""The words of the language, and its statements in a table.
+"""The keywords of the language, and a table of its statements.
 
-The reference in `docs/sql.md` and the shell's completion are made of it. In a syntax line, `[a]`
-may be left out, `a | b` is a choice, `…` means again and again.
+The reference in `docs/sql.md` and the shell's completion are generated from it. In a syntax line, `[a]` is
+optional, `a | b` is a choice, `…` means repetition.
 """
 
 from __future__ import annotations

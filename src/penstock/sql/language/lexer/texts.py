@@ -1,4 +1,4 @@
-"""A text in which `${variables}` were replaced, and that knows where each of its characters came from."""
+"""A text in which `${variables}` were replaced, with the origin of each character."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a text that was made of another one."""
+    """A range of a text that was derived from another text."""
 
     start: int
-    """In the made text."""
+    """The range in the derived text."""
     origin: int
-    """In the text that it was made of."""
+    """The range in the original text."""
     copied: bool
-    """Character by character; otherwise it stands for what was at `origin`."""
+    """Copied character by character; otherwise a replacement of the text at `origin`."""
 
 
 class Pieces:
-    """From offsets in a made text to offsets in the one it was made of."""
+    """Maps offsets in a derived text to offsets in the original."""
 
     def __init__(self, pieces: list[Piece]) -> None:
         self._starts = [piece.start for piece in pieces]
@@ -33,7 +33,7 @@ class Pieces:
 
 
 class Expanded(str):
-    """The text of a statement after the variables are put in. Messages point into `original`."""
+    """The text of a statement with its variables replaced. Messages refer to positions in `original`."""
 
     original: str
     pieces: Pieces

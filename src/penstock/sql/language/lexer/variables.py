@@ -1,7 +1,7 @@
-"""`${name}` in a statement: replaced by the value of the variable, also inside of strings and quoted names.
+"""Replaces `${name}` in a statement by the value of the variable, also in strings and quoted names.
 
-Not inside of comments and of Python bodies. A value cannot end a statement and begin another one: the text is
-cut at its `;` before.
+Not in comments and Python bodies. A value cannot end a statement and start another one, because the text is
+split at its `;` before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAY_HOLD = ("variable", "string", "quoted")
 
 
 def expand(text: str, tokens: Sequence[Token], variables: Mapping[str, str]) -> tuple[str, int]:
-    """The text with the variables of these tokens put in, and where the last of the tokens ends in it."""
+    """The text with the variables of these tokens replaced, and the end of the last token in it."""
     known = {name.casefold(): value for name, value in variables.items()}
     made: list[str] = []
     pieces: list[Piece] = []

@@ -1,4 +1,4 @@
-"""The words of a query as they stand in brackets: what reading its clauses is built on."""
+"""The tokens of a query with their nesting in brackets, on which the parsing of clauses is built."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _OPENING = {"(": ")", "[": "]", "{": "}"}
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """From `start` to before `end`, as indexes of tokens."""
+    """From `start` to before `end`, as token indexes."""
 
     kind: str
     """`SELECT`, `FROM`, `WHERE`, `GROUP`, … in capitals; TUMBLING, HOPPING, SESSION for those windows."""
     start: int
     content: int
-    """Of what follows the words that the clause begins with."""
+    """The range after the keywords of the clause."""
     end: int
 
 
 def match_brackets(text: str, tokens: list[Token], start: int, end: int) -> dict[int, int]:
-    """From the index of each opening bracket to that of its closing one."""
+    """Maps the index of each opening bracket to that of its closing one."""
     pairs: dict[int, int] = {}
     opened: list[int] = []
     for at in range(start, end):
@@ -65,22 +65,22 @@ class Words:
         self.pairs = match_brackets(text, tokens, start, end)
 
     def word(self, at: int) -> str:
-        """In capitals; empty for what is not a word, or lies outside."""
+        """In capitals; empty if it is not a word, or out of range."""
         return self.tokens[at].upper if self.start <= at < self.end else ""
 
     def is_symbol(self, at: int, symbol: str) -> bool:
         return self.start <= at < self.end and self.tokens[at].is_symbol(symbol)
 
     def after(self, at: int) -> int:
-        """The index after this word, or after the bracket that opens here."""
+        """The index after this word, or after the closing bracket if one opens here."""
         return self.pairs[at] + 1 if at in self.pairs else at + 1
 
     def may_be_keyword(self, at: int) -> bool:
-        """Not a field (`a.limit`) and not an alias (`AS limit`)."""
+        """Whether it is a keyword: not a field (`a.limit`) and not an alias (`AS limit`)."""
         return not self.is_symbol(at - 1, ".") and self.word(at - 1) != "AS"
 
     def opens_query(self, at: int) -> bool:
-        """Here is a bracket, and a query in it."""
+        """Whether a bracket with a query is here."""
         if not self.is_symbol(at, "("):
             return False
         while self.is_symbol(at, "("):
@@ -88,7 +88,7 @@ class Words:
         return self.word(at) in QUERY_WORDS and (self.word(at) == "VALUES" or not self.is_symbol(at + 1, "("))
 
     def items(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What the commas outside of brackets set apart."""
+        """The parts between commas, ignoring those in brackets."""
         items: list[tuple[int, int]] = []
         first = at = start
         while at < end:
@@ -100,7 +100,9 @@ class Words:
         return [(a, b) for a, b in items if a < b]
 
     def span(self, first: int, after: int) -> Span:
-        """From the word at `first` to that before `after`; where there is none, the place between."""
+        """The span from the word at `first` to the one before `after`; an empty span between them if there is
+        none.
+        """
         end = self.tokens[after - 1].end
         return (self.tokens[first].start if first < after else end), end
 
