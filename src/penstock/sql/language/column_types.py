@@ -1,7 +1,7 @@
-"""Parses column types: Spark's, and ksqlDB's names for them (VARCHAR, BYTES, INTEGER).
+"""Types of columns: Spark's, and the words of ksqlDB for the same (VARCHAR, BYTES, INTEGER).
 
-sqlglot parses types too, but reads `ARRAY<STRNG>` as ARRAY and TIME as TIMESTAMP, drops the field `a-b` of a
-struct, and has no positions: an error would not be reported.
+sqlglot reads types too, but takes `ARRAY<STRNG>` for ARRAY and TIME for TIMESTAMP, drops the field `a-b` of a
+struct, and has no places for its types: a mistake would not be reported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TYPES = tuple(sorted(NAMES.keys() | _SIZED.keys() | {"ARRAY", "MAP", "STRUCT"}))
 
 
 def column_type(cursor: Cursor, depth: int = 0) -> str:
-    """Parses a type. Returns Spark's name for it: `STRUCT<a: INT, b: ARRAY<STRING>>`."""
+    """Reads a type, and gives it in Spark's words: `STRUCT<a: INT, b: ARRAY<STRING>>`."""
     token = cursor.peek()
     word = SAME.get(token.upper, token.upper)
     if depth > 40:
