@@ -1,9 +1,9 @@
-"""What a change of a project's files means for its flows: the plan that is shown before anything is applied.
+"""Plans a change of a project's files: the action for each flow, shown before anything is applied.
 
-Pure: the prints of the flows as they run and as the files now say, in; an action for each flow, out.
+Pure: takes the prints of the running flows and of those in the files, returns an action for each flow.
 
     start    it is new
-    keep     nothing that matters to it has changed: it is not touched
+    keep     nothing relevant to it has changed: it keeps running
     restart  it has changed, and continues from its checkpoint with its state
     rebuild  its checkpoint does not fit it: its table is emptied, and its sources are read from the start
     stop     it was removed from the files; its checkpoint and table stay
@@ -22,7 +22,7 @@ from penstock.pipelines.project.graph import Kind
 
 
 class Action(StrEnum):
-    """What is done to a flow."""
+    """The action for a flow."""
 
     START = "start"
     KEEP = "keep"
@@ -54,9 +54,10 @@ def plan_changes(
     whole_tables: bool = False,
 ) -> list[Change]:
     """The plan, in the order of `new`. `replaced_tables`: tables whose columns no longer fit, and why.
-    `rebuild`: flows or tables that are to be rebuilt whether they must or not. `keep`: flows that are to
-    continue with the state and the rows that they have, as far as they can (`state_can_be_kept`).
-    `whole_tables`: a table is what its query gives for all that it has read, also without state."""
+    `rebuild`: flows or tables to rebuild in any case. `keep`: flows that should continue with their state and
+    rows, if possible (`state_can_be_kept`). `whole_tables`: the rows of a table must be those of its current
+    query, also without state.
+    """
     reasons: dict[str, list[str]] = {}
     kept: dict[str, list[str]] = {}
     for name, now in new.items():
@@ -105,7 +106,7 @@ def _why_rebuild(then: FlowPrint | None, now: FlowPrint) -> list[str]:
 
 
 def _why_rows_are_old(then: FlowPrint | None, now: FlowPrint, whole_tables: bool) -> list[str]:
-    """Why the rows of a table are not those that the query would give, although its state fits."""
+    """Why the rows of a table differ from the query's result, although its state fits."""
     if then is None or not then.target or now.kind != Kind.STREAMING_TABLE or _same_query(then, now):
         return []
     if then.gives and then.gives == now.gives:
@@ -114,7 +115,7 @@ def _why_rows_are_old(then: FlowPrint | None, now: FlowPrint, whole_tables: bool
 
 
 def _why_state_is_lost(then: FlowPrint, now: FlowPrint) -> list[str]:
-    """Why the state cannot be gone on with; empty if it can, or if there is none."""
+    """Why the query cannot continue with the state; empty if it can, or if there is none."""
     if not then.target:
         return ["it is not recorded what its state was built from"] if now.state else []
     if then.lineage is None or now.lineage is None:
@@ -127,8 +128,9 @@ def _why_state_is_lost(then: FlowPrint, now: FlowPrint) -> list[str]:
 
 
 def state_can_be_kept(then: FlowPrint, now: FlowPrint) -> bool:
-    """Whether a flow that asks for a rebuild could continue with its state, if somebody wants that: what was
-    counted before stays as it was counted, and what comes now is counted by the new query."""
+    """Whether a flow that needs a rebuild could continue with its state on request: existing results stay
+    unchanged, and new records are processed by the new query.
+    """
     if not _why_rebuild(then, now):
         return True
     if then.state != now.state or (now.state and (then.lineage is None or now.lineage is None)):
@@ -140,7 +142,7 @@ def state_can_be_kept(then: FlowPrint, now: FlowPrint) -> bool:
 def _why_tables_matter(
     old: Mapping[str, FlowPrint], new: Mapping[str, FlowPrint], reasons: Mapping[str, list[str]]
 ) -> dict[str, str]:
-    """Flows whose state has in it what tables gave that have another query now."""
+    """Flows whose state contains rows of tables that have another query now."""
     other = {
         now.target
         for name, now in new.items()
@@ -162,7 +164,7 @@ def _same_query(then: FlowPrint, now: FlowPrint) -> bool:
 
 
 def _sources(then: FlowPrint, now: FlowPrint) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What was and what is read: by the ids of clusters where both are known, else by addresses."""
+    """The old and the new sources: by cluster id if both are known, otherwise by address."""
     pairs = [
         (old_id, new_id) if old_id and new_id else (old, new)
         for old, new, old_id, new_id in zip_longest(
@@ -189,7 +191,7 @@ def _short(text: str, limit: int = 160) -> str:
 
 
 def _spread(new: Mapping[str, FlowPrint], reasons: dict[str, list[str]]) -> None:
-    """A table that is emptied takes all flows into it, and all that read it as a stream, with it."""
+    """Emptying a table also rebuilds all flows into it, and all flows that read it as a stream."""
     while True:
         emptied = {
             now.target: name
@@ -243,7 +245,7 @@ _VIEWS = (Kind.TEMPORARY_VIEW, Kind.VIEW)
 def rebuilt_together(
     rebuilds: Collection[Change], prints: Mapping[str, FlowPrint], agreed: Collection[str]
 ) -> set[str]:
-    """The rebuilds that the agreed ones bring with them: flows into the same tables, and their readers."""
+    """The rebuilds that the approved ones require: flows into the same tables, and their readers."""
     chosen = {change.flow for change in rebuilds if change.flow in agreed}
     while True:
         tables = {prints[name].target for name in chosen if prints[name].kind == Kind.STREAMING_TABLE}

@@ -1,4 +1,4 @@
-"""The print of a flow, by which two versions of it are compared: sources, state, columns, plan.
+"""The print of a flow, with which two of its versions are compared: sources, state, columns, plan.
 
 A plan is given as `PlanNode`s (`resolving` reads them from Spark), so everything here is pure.
 """
@@ -59,16 +59,18 @@ class PlanNode:
     children: tuple[PlanNode, ...] = ()
     source: tuple[str, Mapping[str, str]] | None = None
     table: str = ""
-    """What a leaf that is not a stream reads."""
+    """The table of a leaf that is not a stream."""
     detail: Mapping[str, object] = field(default_factory=dict)
-    """Its fields: `Expression`s, tuples of them, and texts of all else."""
+    """Its fields: `Expression`s, tuples of them, and texts for anything else."""
     ids: tuple[tuple[int, str], ...] = ()
     """Id and name of each column that it gives."""
     types: Mapping[int, str] = field(default_factory=dict)
     """Of a leaf's columns, by id."""
 
     def walk(self) -> Iterator[PlanNode]:
-        """The nodes from the leaves up, left to right, as Spark numbers stateful operators."""
+        """The nodes from the leaves up, left to right: the order in which Spark numbers stateful
+        operators.
+        """
         for child in self.children:
             yield from child.walk()
         yield self
@@ -85,20 +87,22 @@ class FlowPrint:
     columns: tuple[str, ...]
     plan: str
     code: str = ""
-    """A hash of its Python file, when its plan runs Python functions: their bodies are not in the plan."""
+    """A hash of its Python file, if its plan calls Python functions: their bodies are not in the plan."""
     conf: tuple[tuple[str, str], ...] = ()
     reads: tuple[str, ...] = ()
     """Tables of the pipeline that it reads as streams."""
     looks_up: tuple[str, ...] = ()
-    """Tables of the pipeline that it reads as they are at the time."""
+    """Tables of the pipeline that it reads without streaming."""
     shared: bool = False
     """Whether other flows go into the same table."""
     query: str = ""
     """A digest of the whole query, with what its Python functions do and the settings that change results."""
     gives: str = ""
-    """The same without what says how sources are read: of two of one digest the rows are the same."""
+    """The same without options of how sources are read: the rows of two queries with the same digest
+    are equal.
+    """
     lineage: tuple[Kept, ...] | None = None
-    """All that its state was built from. None where an earlier version of Penstock recorded less."""
+    """Everything that its state was built from. None in records of older versions of Penstock."""
     by_cluster: tuple[str, ...] = ()
     """`sources` again, by the cluster's id in place of the brokers' address; an empty text where there is no
     cluster, or it could not be asked."""
@@ -109,7 +113,7 @@ class FlowPrint:
 
     @classmethod
     def unknown(cls) -> FlowPrint:
-        """For a flow without a readable record."""
+        """The print of a flow without a readable record."""
         return cls("", "", (), (), (), "")
 
     def to_json(self) -> dict[str, Any]:
@@ -119,7 +123,7 @@ class FlowPrint:
     def from_json(cls, data: Mapping[str, Any]) -> FlowPrint:
         pairs = tuple((str(key), str(value)) for key, value in data["conf"])
         lists = {name: tuple(data[name]) for name in ("sources", "state", "columns", "reads", "looks_up")}
-        by_cluster = tuple(data.get("by_cluster", ()))  # older versions went by the address alone
+        by_cluster = tuple(data.get("by_cluster", ()))  # older versions compared only the address
         lists["groups"] = tuple(data.get("groups", ()))
         lists["functions"] = tuple((str(name), str(each)) for name, each in data.get("functions", ()))
         recorded = data.get("lineage")
@@ -127,7 +131,7 @@ class FlowPrint:
         return cls(**{**data, **lists, "conf": pairs, "by_cluster": by_cluster, "lineage": lineage})
 
     def remembering(self, then: FlowPrint | None) -> FlowPrint:
-        """With the clusters that an earlier print knew of the same sources, where they are not known now."""
+        """Takes the cluster ids of unknown clusters from an earlier print of the same sources."""
         if then is None or then.sources != self.sources:
             return self
         known = zip_longest(self.by_cluster, then.by_cluster, fillvalue="")
@@ -135,7 +139,7 @@ class FlowPrint:
 
 
 def normal(text: str) -> str:
-    """A node's text without what differs between two analyses of the same query."""
+    """A node's text without parts that differ between two analyses of the same query."""
     return _VOLATILE.sub("", text)
 
 
@@ -163,7 +167,7 @@ def sources_of(plan: PlanNode) -> tuple[str, ...]:
 def sources_by_cluster(
     plan: PlanNode, cluster_id: Callable[[Mapping[str, str]], str | None]
 ) -> tuple[str, ...]:
-    """The same by the ids of their clusters, which `cluster_id` finds out from a source's options."""
+    """The same with cluster ids, which `cluster_id` determines from a source's options."""
     found = []
     for node in plan.walk():
         if node.source:

@@ -1,11 +1,11 @@
-"""What the state of a query depends on: for each operator that keeps state, all that is beneath it.
+"""What the state of a query depends on: for each stateful operator, everything beneath it in the plan.
 
-A row meets the state that its keys lead to, if filters, joins and the watermark let it through. So two
-queries can share the state of an operator if the keys, values, conditions, event times and sources beneath it
-are the same, however columns are called on the way: expressions are followed down to the columns of sources.
+The keys of a row select its state, if filters, joins and the watermark pass it. So two queries can share the
+state of an operator if the keys, values, conditions, event times and sources beneath it are the same,
+whatever the names of columns: expressions are resolved down to the columns of sources.
 
-Pure: plans come in as `PlanNode`s with `detail`. What cannot be followed part by part (a table of a source
-that takes conditions over, the current time, an operator that is not known) counts as a whole.
+Pure: takes plans as `PlanNode`s with `detail`. What cannot be resolved in parts (a table of a source with
+filter pushdown, the current time, an unknown operator) counts as a whole.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def lineage(
     analysed: PlanNode,
     settings: Mapping[str, str],
 ) -> tuple[Kept, ...]:
-    """Of each operator of a streaming query that keeps state, in Spark's order.
+    """The dependencies of each stateful operator of a streaming query, in Spark's order.
 
-    `optimized` is None where Spark could not make it. `settings` are those that change what expressions give.
+    `optimized` is None if Spark could not create it. `settings` are those that change results of expressions.
     """
     whole = query_digest(analysed, tuned=False)
     why = "an operator that Spark plans only when it runs"
@@ -69,7 +69,7 @@ def _of_settings(settings: Mapping[str, str]) -> tuple[Part, ...]:
 
 
 def uses_current_time(plan: PlanNode) -> bool:
-    """Whether the optimised plan has the moment of its making in it."""
+    """Whether the optimised plan contains the time of its creation."""
     return any(
         expression.kind in _CURRENT_TIME
         for node in plan.walk()
@@ -88,7 +88,7 @@ def _expressions(value: object) -> Iterator[Expression]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What comes out of an operator: what decides which rows, and what their columns are."""
+    """The output of an operator: what decides which rows it has, and the definitions of their columns."""
 
     parts: tuple[Part, ...]
     columns: Mapping[int, Said]
@@ -109,7 +109,7 @@ class _Walk:
         self._marks: list[Said] = []
 
     def watermarks(self) -> tuple[Part, ...]:
-        """Those of the whole query: the latest moment that all of them allow is the one of each operator."""
+        """The watermarks of the whole query: Spark uses one for all operators, the minimum of all."""
         return tuple(Part("a watermark", each.text, each.digest) for each in self._marks)
 
     def rows(self, node: PlanNode) -> _Rows:
@@ -295,7 +295,7 @@ class _Walk:
         return _Rows(rows.parts, columns, (*rows.output, *(each.number for each in outputs)))
 
     def _other(self, node: PlanNode, below: list[_Rows]) -> _Rows:
-        """An operator that is not followed: all that goes into it counts."""
+        """An operator that is not resolved: all of its input counts."""
         columns = {number: Said(digest_of("output", at), name) for at, (number, name) in enumerate(node.ids)}
         columns |= {number: said for rows in below for number, said in rows.columns.items()}
         inside = digest_of(
@@ -309,7 +309,7 @@ class _Walk:
         self._keep(node, parts)
         made = {number: Said(digest_of(inside, at), name) for at, (number, name) in enumerate(node.ids)}
         if len(below) == 1 and set(made) <= set(below[0].columns):
-            made = {number: below[0].columns[number] for number in made}  # it passes rows on
+            made = {number: below[0].columns[number] for number in made}  # it passes rows through
         return _Rows(parts, made, tuple(made))
 
     def _keep(self, node: PlanNode, parts: tuple[Part, ...]) -> None:
@@ -318,7 +318,7 @@ class _Walk:
 
 
 def _isolation(options: Mapping[str, str]) -> dict[str, str]:
-    """Whether aborted transactions are read, under a name that is not taken for one of the connection."""
+    """Whether aborted transactions are read, under a name that does not count as a connection setting."""
     found = {key: value for key, value in options.items() if key.lower() == "kafka.isolation.level"}
     return {"isolation": next(iter(found.values()))} if found else {}
 
@@ -355,7 +355,7 @@ def _conjuncts(condition: object) -> Iterator[Expression]:
 
 
 def _detail(node: PlanNode, columns: Mapping[int, Said]) -> str:
-    """All that is known of an operator, with its expressions followed down."""
+    """Everything about an operator, with its expressions resolved."""
 
     def said(value: object) -> str:
         if isinstance(value, Expression):

@@ -1,8 +1,9 @@
-"""Whether a batch of a query that is run again has the same rows, as far as its plan shows: what of them the
-sink can compare (`rerunCheck`).
+"""Whether a repeated batch of a query has the same rows, according to its plan, and so what the sink can
+compare (`rerunCheck`).
 
-Spark brings rows to an aggregation in any order. Counts, sums of whole numbers and maxima do not depend on
-it; sums of floating-point numbers differ in their last digits, and `collect_list` or `max_by` differ at all.
+Spark passes rows to an aggregation in any order. Counts, sums of integers and maxima do not depend on it;
+sums of floating-point numbers differ in their last digits, and `collect_list` or `max_by` may differ
+completely.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ROW_BY_ROW = frozenset((
 
 
 def rerun_check(frame: DataFrame) -> Literal["on", "keys", "off"]:
-    """`keys` where values may come out otherwise, and where that is not known; `off` where rows may."""
+    """`keys` if values may differ, or if that is unknown; `off` if rows may differ."""
     plan: Any = frame
     plan = plan._jdf.queryExecution().analyzed()
     if not plan.deterministic():
@@ -62,7 +63,7 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 
 def _functions(expressions: Any) -> Iterator[Any]:
-    """The aggregate functions in expressions, down to each."""
+    """The aggregate functions in expressions, recursively."""
     for each in _items(expressions):
         if str(each.getClass().getSimpleName()) == "AggregateExpression":
             yield each.aggregateFunction()

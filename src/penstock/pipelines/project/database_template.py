@@ -1,6 +1,6 @@
-"""The project that `penstock pipeline init --from DATABASE` makes: tables of a table's changes.
+"""The project of `penstock pipeline init --from DATABASE`: tables of a table's changes.
 
-The connector is declared beside the flows, in `connectors/`. The rest is a plain project of Spark's.
+The connector is declared in `connectors/`. The rest is a plain Spark project.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def make_database_project(directory: Path, name: str, database: str) -> list[Pat
 
 
 def _password(name: str) -> str:
-    """A variable of the worker's environment: passwords do not belong into a repository."""
+    """An environment variable of the worker, because passwords do not belong into a repository."""
     return f"${{env:{re.sub('[^A-Z0-9]', '_', name.upper())}_PASSWORD}}"
 
 

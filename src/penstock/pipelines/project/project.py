@@ -53,7 +53,9 @@ class Project:
 
     @property
     def state_directory(self) -> Path:
-        """Where a running pipeline shows about itself: in the storage, or by the spec if that is remote."""
+        """The directory with the status of a running pipeline: in the storage, or next to the spec if that is
+        remote.
+        """
         storage = self.local_storage
         return storage / "_penstock" if storage else self.root / ".penstock"
 
@@ -74,7 +76,7 @@ class Project:
         return list(found)
 
     def content(self) -> dict[str, str]:
-        """A hash of each file of the project, the spec among them, by its path in the project."""
+        """A hash of each file of the project, including the spec, by its path in the project."""
         hashes = {}
         for path in (self.spec, *self.files()):
             try:
@@ -115,7 +117,7 @@ class Project:
 
 
 def find_spec(where: Path) -> Path:
-    """The spec that `where` is, that is in it, or in the nearest directory above it."""
+    """The spec: `where` itself, in that directory, or in the nearest directory above it."""
     if where.is_file():
         return where.resolve()
     if not where.exists():
@@ -133,7 +135,7 @@ def find_spec(where: Path) -> Path:
 
 
 def load_project(where: Path) -> Project:
-    """The project whose spec is found from `where`; BadProject says what is wrong with it."""
+    """The project of the spec found from `where`. BadProject has the error."""
     import yaml  # type: ignore[import-untyped]
 
     spec = find_spec(where)
@@ -150,14 +152,14 @@ def load_project(where: Path) -> Project:
 
 @contextmanager
 def spec_for_spark(project: Project) -> Iterator[Path]:
-    """The spec as Spark's own command wants it: with a storage that is absolute."""
+    """The spec for Spark's own command, with an absolute storage."""
     import yaml
 
     data = yaml.safe_load(project.spec.read_text(encoding="utf-8"))
     if data["storage"].strip() == project.storage:
         yield project.spec
         return
-    # Beside it, because what it includes is found from there.
+    # Next to it, because its includes are relative to it.
     copy = project.root / f".{project.spec.stem}-{os.getpid()}.yml"
     copy.write_text(yaml.safe_dump({**data, "storage": project.storage}), encoding="utf-8")
     try:

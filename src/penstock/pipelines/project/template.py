@@ -1,6 +1,6 @@
-"""The project that `penstock pipeline init` makes: a topic of orders, tables of them, alerts to a topic.
+"""The project of `penstock pipeline init`: a topic of orders, tables of them, and alerts to a topic.
 
-It is a plain project of Spark's; only the format "penstock" of its source and sink is ours.
+It is a plain Spark project; only the format "penstock" of its source and sink is Penstock's.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ GROUP BY customer;
 
 
 def make_project(directory: Path, name: str, source: str, sink: str) -> list[Path]:
-    """Writes a project into a new directory; gives its files."""
+    """Writes a project to a new directory. Returns its files."""
     for topic in (source, sink):
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
             raise BadProject(f"'{topic}' cannot be a topic's name")

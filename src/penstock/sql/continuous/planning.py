@@ -38,7 +38,7 @@ class Shape:
     extra: tuple[tuple[str, str | Span], ...]
     """Columns to add: name, and expression or the place of one in the query's text."""
     key: tuple[str, ...]
-    """Expressions of the key by the names of the columns that were added for them; empty: no key."""
+    """Expressions of the key by the names of their added columns; empty: no key."""
     drop_having: bool = False
     window_columns: bool = False
     """Whether the bounds of windows are added to the columns."""
@@ -197,7 +197,7 @@ def _graces(query: Query) -> list[tuple[str | None, str]]:
 
 
 def _key(query: Query, sources: Mapping[str, Relation]) -> tuple[str, ...]:
-    """The expressions that make the key: PARTITION BY, or GROUP BY, or the key of what is read."""
+    """The expressions of the key: PARTITION BY, or GROUP BY, or the key of the source."""
     if query.partition_by is not None:
         return tuple(split_list(text_of(query, query.partition_by)))
     if query.first.group_by:
@@ -208,7 +208,7 @@ def _key(query: Query, sources: Mapping[str, Relation]) -> tuple[str, ...]:
 
 
 def _written_key(query: Query) -> list[Span]:
-    """Where the expressions of the key stand, without their names: what is wrong there is reported there."""
+    """The positions of the key's expressions, without their names, for errors."""
     if query.partition_by is None:
         return [_without_alias(query, _item_of(query, span)) for span in query.first.group_by]
     spans, at = [], query.partition_by[0]
@@ -224,14 +224,14 @@ def _without_alias(query: Query, span: Span) -> Span:
 
 
 def _time(query: Query, sources: Mapping[str, Relation]) -> str | None:
-    """The time of the records that are written: of what is read, or the last moment of a window."""
+    """The timestamp of written records: that of the source, or the end of the window."""
     if query.first.window is not None:
         return "WINDOWEND - INTERVAL '1' MILLISECOND"
     return None if query.aggregates or not _from_topics(query, sources) else "{source}.`__timestamp`"
 
 
 def _part_name(expression: str, at: int) -> str:
-    """What a part of a key is called: by its AS, as its column, or by its place."""
+    """The name of a part of a key: from its AS, its column, or its position."""
     found = re.search(r"(?:\s+AS\s+|^(?:[\w`{}]+\.)?)(`[^`]+`|\w+)\s*$", expression.strip(), re.IGNORECASE)
     return found.group(1).strip("`") if found else f"key_{at + 1}"
 
@@ -258,9 +258,9 @@ def _item_of(query: Query, span: Span) -> Span:
 
 
 def key_columns(query: Query, sources: Mapping[str, Relation], columns: list[str]) -> tuple[str, ...]:
-    """Which of the output's columns are the key of the table that they make.
+    """The columns of the output that are the key of the table.
 
-    Clash if the key is not all there: rows of the table could not be distinguished.
+    Raises Clash if a part of the key is missing: rows of the table could not be distinguished.
     """
     wanted: list[str] = []
     if query.partition_by is not None:
@@ -354,7 +354,7 @@ def _unnamed(query: Query, count: int) -> set[int]:
 
 
 def output_names(query: Query, columns: list[str]) -> list[str]:
-    """Names for an output: what has no name of its own is called by its place, `col_2`."""
+    """Names for an output; columns without a name are called by their position, `col_2`."""
     unnamed = _unnamed(query, len(columns))
     names = []
     for at, column in enumerate(columns):

@@ -1,9 +1,9 @@
 """Statements that bring code: Python functions, and what Spark's SQL has to call Java or start a program.
 
-Whoever can send them runs whatever the server can, so a server takes Python functions only if it was
-started to (`EngineSettings.python_functions`), and the rest never. Checked where a statement comes in, and
-again where a query is started: the catalog may hold what another server took. This is the early answer, with
-a place in the text; what sessions of Spark have and what plans may hold is decided in `spark_queries`.
+Their senders can do anything that the server can, so a server accepts Python functions only with
+`EngineSettings.python_functions`, and the others never. Checked when a statement arrives, and again when a
+query starts, because another server may have accepted it. This is the early check, with a position in the
+text; `spark_queries` decides what sessions and plans of Spark may contain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CALLS_JAVA = frozenset(("reflect", "java_method", "try_reflect"))
 
 
 def check_statement(statement: Statement, *, python_functions: bool = False) -> None:
-    """NotAllowed, at its place, for a statement that brings code, unless it is a function that is taken."""
+    """Raises NotAllowed, with its position, for a statement with code, unless it is an accepted function."""
     if isinstance(statement, CreateFunction):
         if python_functions:
             return
@@ -49,7 +49,7 @@ def check_functions(functions: Iterable[Function]) -> None:
 
 
 def _brought(tokens: Sequence[Token], place: int) -> str | None:
-    """What this word begins, if that runs code."""
+    """The construct that this word starts, if it runs code."""
     token = tokens[place]
     after = tokens[place + 1] if place + 1 < len(tokens) else None
     if after is None or not token.names:

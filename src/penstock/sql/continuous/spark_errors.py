@@ -1,4 +1,4 @@
-"""What Spark says of a query, in our words and at the place in the text that the user gave."""
+"""Translates Spark's errors of a query, with positions in the user's text."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def _ask(error: Exception, method: str) -> Any:
 
 
 def _place(error: Exception, text: str, place_at: PlaceAt) -> Place:
-    """What has no place of its own is wrong with the query."""
+    """An error without a position belongs to the whole query."""
     return place_at(_offset(error, text) or 0)
 
 
 def _meant(error: Exception, text: str) -> str:
-    """A clause whose word is misspelt is read as an alias: Spark stumbles over the word that follows."""
+    """A misspelled keyword is parsed as an alias: Spark reports the word after it."""
     offset = _offset(error, text)
     if offset is None:
         return ""

@@ -1,4 +1,4 @@
-"""The numbers of writes of whole tables: of two leaders, the later one's are always higher.
+"""Version numbers for writes of whole tables: those of a later leader are always higher.
 
 A table that is compared as a whole (over tables, or of session windows) has no batch of Spark's to be
 numbered by. Its writes are numbered by the epoch of the leader and a counter, not by a clock: a leader that
@@ -20,7 +20,7 @@ _EPOCH_BITS = 42
 
 
 class Versions:
-    """The numbers that one leader gives. For any thread."""
+    """The version numbers of one leader. Thread-safe."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -28,16 +28,16 @@ class Versions:
         self._lock = threading.Lock()
 
     def next(self, name: str) -> int:
-        """Higher than all that were given to this writer, however often its query was started."""
+        """A number higher than all previous ones of this writer, however often its query was started."""
         with self._lock:
             count = self._counts[name] = self._counts.get(name, 0) + 1
         return (self.epoch << _EPOCH_BITS) + count
 
 
 def fence(settings: EngineSettings, name: str, version: int) -> None:
-    """From now on nothing with a lower version is written under this name; what was, can be read.
+    """Fences writes with a lower version under this name. Earlier writes can then be read.
 
-    BatchChanged if there is a higher one: another server leads.
+    Raises BatchChanged if there is a higher one: another server leads.
     """
     client = settings.client()
     producer = TaskProducer(
@@ -45,7 +45,7 @@ def fence(settings: EngineSettings, name: str, version: int) -> None:
     )
     reader = MarksReader(client, DEFAULT_TOPIC)
     try:
-        producer.take_over()  # a write that is under way is fenced, and has ended
+        producer.take_over()  # a write in progress is fenced, and has ended
         written = reader.read(name).settled.get(0)
         if written is not None and written.batch >= version:
             raise BatchChanged(

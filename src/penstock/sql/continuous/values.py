@@ -1,9 +1,9 @@
-"""The values of INSERT INTO … VALUES in the types of their columns; an error at the first that has none.
+"""Converts the values of INSERT INTO … VALUES to the types of their columns; reports the first invalid one.
 
-What is not plain (`literals`) is computed by Spark, all values in one query: a table of constants, each value
-once however often it is written. If that fails, halves are tried until one value is left, which is looked at
-alone and says what is wrong with it. A value that is right alone but no constant (`uuid()`) is computed for
-each place where it is written, many of them in the list of a SELECT.
+Spark computes everything that is not plain (`literals`) in one query: a table of constants, with each
+distinct value once. If that fails, halves are tried until one value is left, whose error is reported. A value
+that is valid but not constant (`uuid()`) is computed for each of its occurrences, many of them in one SELECT
+list.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class _Cell:
     text: str
     column: Column
     start: int
-    """In the statement's text; of the first one, where it is written more than once."""
+    """The position in the statement's text; of the first occurrence."""
     places: list[tuple[int, int]] = field(default_factory=list)
-    """Rows and columns that it goes to."""
+    """The rows and columns of its occurrences."""
 
 
 def computed(session: SparkSession, statement: InsertValues, columns: Sequence[Column]) -> list[list[Any]]:
-    """The rows, with values as Arrow has them."""
+    """The rows, with values for Arrow."""
     return _Values(session, statement, columns).computed()
 
 
@@ -133,7 +133,7 @@ class _Values:
         return list(zip(row[::2], row[1::2]))
 
     def _alone(self, cell: _Cell) -> Any:
-        """The value, or what is wrong with it, at its place."""
+        """The value, or its error with the position."""
         text, column = cell.text, cell.column
         place = Place.of(self._statement.text, cell.start)
 
@@ -167,7 +167,7 @@ def _may_become(given: str, wanted: str) -> bool:
 
 
 def may_become(given: DataType, wanted: DataType) -> bool:
-    """Whether a written value is meant to be of a type: 1 is a double, and '2025-01-01' a date."""
+    """Whether a literal is acceptable for a type: 1 for a double, '2025-01-01' for a date."""
     from pyspark.sql import types as T
 
     if fits(given, wanted):

@@ -1,4 +1,4 @@
-"""Rows of a query as records of its target, and the writes that put each of them there once."""
+"""Converts rows of a query to records of its target, and writes each of them once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def named(prepared: Prepared, query: Query) -> tuple[DataFrame, list[str]]:
 
 
 def stream_records(rows: DataFrame, shape: Shape, target: Relation) -> DataFrame:
-    """Rows of a stream as records. The key is what the query says, or the key of what it reads."""
+    """Rows of a stream as records. The key is defined by the query, or taken from its source."""
     from pyspark.sql import functions as F
 
     names = value_names(target)
@@ -79,7 +79,7 @@ def _stream_key(rows: DataFrame, shape: Shape) -> Column:
 
 
 def table_records(rows: DataFrame, target: Relation) -> DataFrame:
-    """Rows of a table as records: a row that is not kept any more deletes its key."""
+    """Rows of a table as records: a row that no longer exists deletes its key."""
     from pyspark.sql import functions as F
 
     value = value_column(target, value_names(target))
@@ -91,12 +91,12 @@ def table_records(rows: DataFrame, target: Relation) -> DataFrame:
 
 
 def app_id(definition: QueryDef) -> str:
-    """The name of a query's writes: of one generation of it, in one catalog."""
+    """The name of the writes of one generation of a query, unique over catalogs."""
     return f"{definition.id}-{definition.uid}"
 
 
 def settle(settings: EngineSettings, name: str, tasks: int) -> None:
-    """Aborts what tasks of a writer that has ended have left open."""
+    """Aborts open transactions of tasks of an ended writer."""
     from penstock.spark.errors import SparkError
     from penstock.spark.sink.finish_batch import transactional_id
     from penstock.spark.sink.producer import ProducerSettings, TaskProducer
@@ -116,7 +116,7 @@ def settle(settings: EngineSettings, name: str, tasks: int) -> None:
 def changed_rows(
     definition: QueryDef, settings: EngineSettings, rerun: Mapping[str, str]
 ) -> Callable[[DataFrame, int], None]:
-    """For foreachBatch: rows that have changed go to the target, once however often the batch is run."""
+    """For foreachBatch: writes changed rows to the target, once however often the batch is run."""
     target = definition.target
     if target.topic is None:
         return _to_delta(target, app_id(definition))
@@ -160,11 +160,10 @@ def _with_keys(rows: DataFrame, target: Relation) -> DataFrame:
 
 
 class ChangelogWriter:
-    """Writes what a table has become, against what it was: new and changed rows, and deletions.
+    """Writes the difference between a table and its previous contents: new and changed rows, and deletions.
 
-    One task writes them in one transaction, so that a reader sees all of a change or nothing of it. What the
-    target holds is read when it is first needed; so whatever was going on when a query ended, it goes on from
-    what is there.
+    One task writes them in one transaction, so that a change is atomic for readers. The contents of the
+    target are read on first use, so that a restarted query continues from them.
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class ChangelogWriter:
         self._written: dict[str, int] | None = None
 
     def apply(self, rows: DataFrame) -> int:
-        """How many records it took."""
+        """Returns the number of records."""
         import pyarrow as pa
         from pyspark.sql import functions as F
 
@@ -271,7 +270,7 @@ class ChangelogWriter:
 
 
 def _text(target: Relation) -> Column:
-    """A row in one text, to be compared."""
+    """A row as one text, for comparison."""
     from pyspark.sql import functions as F
 
     fields = F.struct(*(F.col(quoted(each.name)).alias(each.name) for each in target.columns))
