@@ -121,7 +121,9 @@ def find_spec(where: Path) -> Path:
     if where.is_file():
         return where.resolve()
     if not where.exists():
-        raise BadProject(f"no such file or directory: {where}")
+        raise BadProject(
+            f"no such file or directory: {where}; `penstock pipeline init NAME` creates a project"
+        )
     directory = where.resolve()
     for candidate in (directory, *directory.parents):
         found = [candidate / name for name in SPEC_NAMES if (candidate / name).is_file()]
@@ -130,7 +132,7 @@ def find_spec(where: Path) -> Path:
         if found:
             return found[0]
     raise BadProject(
-        f"no {SPEC_NAMES[0]} in {directory} or above it; `penstock pipeline init NAME` makes a project"
+        f"no {SPEC_NAMES[0]} in {directory} or above it; `penstock pipeline init NAME` creates a project"
     )
 
 
