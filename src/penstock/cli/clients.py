@@ -26,6 +26,9 @@ def list_clients(as_json: bool, cluster: Cluster) -> None:
     """List the client instances that have pushed metrics in the last day.
 
     Clients push what a subscription asks for: see `penstock clients subscribe`.
+
+    \b
+      penstock clients list
     """
     found = client_metrics.pushes(cluster)
     if as_json:
@@ -85,7 +88,11 @@ def _labels(metric: dict[str, Any]) -> str:
 @json_option
 @cluster_options
 def subscriptions(as_json: bool, cluster: Cluster) -> None:
-    """List the subscriptions: which clients push which metrics, and how often."""
+    """List the subscriptions: which clients push which metrics, and how often.
+
+    \b
+      penstock clients subscriptions
+    """
     found = client_metrics.subscriptions(cluster)
     if as_json:
         emit_json([{"name": name, **settings} for name, settings in found.items()])
@@ -157,7 +164,11 @@ def subscribe(
 @json_option
 @cluster_options
 def unsubscribe(name: str, as_json: bool, cluster: Cluster) -> None:
-    """Delete the subscription NAME."""
+    """Delete the subscription NAME.
+
+    \b
+      penstock clients unsubscribe producers
+    """
     known = client_metrics.subscriptions(cluster)
     if name not in known:
         raise CommandFailed(f"there is no subscription '{name}'. There are: {', '.join(known) or 'none'}.")

@@ -84,7 +84,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "clients": (
         "penstock.cli.clients",
         "clients",
-        "Show the metrics that clients push, and choose which.",
+        "Show the metrics that clients push (KIP-714), and choose which.",
     ),
     "certs": (
         "penstock.cli.access.certs",
@@ -98,7 +98,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "pipeline": ("penstock.cli.pipelines.commands", "pipeline", "Run Spark pipelines, once or continuously."),
     "sql": ("penstock.cli.sql", "sql", "Query topics in SQL, continuously or once."),
-    "mcp": ("penstock.cli.mcp", "mcp", "Let language models look at a cluster (Model Context Protocol)."),
+    "mcp": (
+        "penstock.cli.mcp",
+        "mcp",
+        "Let language models look at a cluster, through the Model Context Protocol.",
+    ),
     "doctor": (
         "penstock.cli.doctor.commands",
         "doctor",

@@ -1,26 +1,16 @@
-"""What a check has found: where, what, and what to do about it."""
+"""Findings as lines for people, or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import click
 
+from penstock.admin.doctor.finding import Finding
 from penstock.admin.words import plural
 from penstock.cli.failure import FAILED
 from penstock.cli.output import emit_json
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`check` is the same word for all findings of a kind. A warning may be in order."""
-
-    check: str
-    where: str
-    what: str
-    remedy: str
-    severity: str = "error"
 
 
 def report(checks: Sequence[str], findings: Sequence[Finding], as_json: bool) -> None:
