@@ -1,8 +1,9 @@
-"""Conditions over several rows as Python functions: Spark cannot compute them, as it sees one row at a time.
+"""Conditions over several rows as Python functions: Spark cannot compute them, because it processes one row
+at a time.
 
-What may stand there is a list (`_Compiler`), read from sqlglot's tree; everything else is refused by name. No
-text is ever run: each node becomes a function of ours. Nulls and NaN are Spark's: NaN equals NaN and is more
-than every other number, and a comparison with null is null.
+`_Compiler` lists the allowed nodes of sqlglot's tree; any other is rejected by name. No text is ever
+executed: each node becomes one of these functions. Nulls and NaN behave as in Spark: NaN equals NaN and is
+greater than every other number, and a comparison with null is null.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 
 
 def compile_condition(text: str, leaves: Mapping[str, Value], fragment: Fragment) -> Function:
-    """The function of a condition in which names stand for leaves; `fragment` is what the user wrote."""
+    """The function of a condition, in which leaves are replaced by names; `fragment` is the user's text."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -222,7 +223,7 @@ class _Compiler:
         return Value("bool", compared)
 
     def _alike(self, one: Value, other: Value, node: Any) -> tuple[Value, Value, bool]:
-        """Both as the same kind, and whether they are doubles."""
+        """Both converted to a common kind, and whether that is double."""
         if "null" in (one.kind, other.kind):
             return one, other, False
         if one.kind in _NUMBERS and other.kind in _NUMBERS:

@@ -1,17 +1,16 @@
-"""The automaton over the rows of one partition, in their order: rows in, matches out.
+"""The automaton over the ordered rows of one partition: takes rows, returns matches.
 
-Pure, and a plain value between two rows (`saved`), so that it can wait in the state of a query.
+Pure. Between two rows it is a plain value (`saved`), which the state of a query can store.
 
-Matches are those of SQL:2016: the first row of a match is the earliest that one begins with, and of those
-that begin there the preferred one counts (greedy or reluctant, alternatives from left to right). So one
-attempt is under way at a time, at the earliest row; when it fails, the next row is tried. What is known of an
-attempt is an ordered list of threads: a position of the automaton that wants the next row, and the registers
-that the conditions ask for. A thread that is like one before it can only give what that one gives, and is
-dropped.
+Matches are those of SQL:2016: a match starts at the earliest possible row, and of the matches that start
+there the preferred one is returned (greedy or reluctant, alternatives from left to right). So there is one
+attempt at a time, at the earliest row; when it fails, the next row is tried. The state of an attempt is an
+ordered list of threads: a position of the automaton that expects the next row, and the registers that
+conditions use. A thread that equals an earlier one can only give the same result, and is dropped.
 
-Where no condition asks for registers, a list of threads is a state of a finite automaton, made when it is
-first met: a row costs the look into a table. And an attempt that meets the states of the one that has failed
-before it goes on where that one stood, and does not go through the rows again.
+If no condition uses registers, a list of threads is a state of a finite automaton, which is built lazily: a
+row costs one table lookup. And an attempt that reaches a state of the previous, failed attempt continues from
+there, and does not process the rows again.
 """
 
 from __future__ import annotations
@@ -35,8 +34,9 @@ _NEVER = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """AFTER MATCH: where the next match may begin. `first` and `last` are rows of variables; if there is
-    none, or it is the first row of the match, the next row."""
+    """AFTER MATCH: where the next match may start. `first` and `last` are rows of variables; if there is no
+    such row, or it is the first row of the match, the next match starts at the next row.
+    """
 
     to: Literal["past last row", "next row", "first", "last"] = "past last row"
     variables: frozenset[int] = frozenset()
@@ -48,9 +48,9 @@ class Program:
 
     automaton: Automaton
     asking: Mapping[int, Condition] = field(default_factory=dict)
-    """By variable: conditions that ask for registers. They hold beside the plain ones."""
+    """By variable: conditions that use registers, in addition to the plain ones."""
     registers: tuple[Register, ...] = ()
-    """Of the conditions."""
+    """The registers of the conditions."""
     within: int | None = None
     """The longest time from the first to the last row of a match."""
     skip: Skip = Skip()
@@ -59,13 +59,13 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Match:
     number: int
-    """From 1, in the partition."""
+    """The number of the match in its partition, from 1."""
     rows: Sequence[tuple[int, Row]]
-    """Each with the variable that it is mapped to."""
+    """The rows, each with its variable."""
 
 
 class Matcher:
-    """What all partitions have in common."""
+    """Shared by all partitions."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -88,7 +88,7 @@ class Matcher:
         self._table: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
         self.step = self._step_plain if self.plain else self._step_asking
 
-    # A list of threads and a row give the next list
+    # From a list of threads and a row to the next list
 
     def _step_plain(self, threads: tuple[Any, ...], row: Row) -> tuple[Any, ...]:
         key = (threads, row[1])
@@ -134,7 +134,7 @@ class Matcher:
     def _taken(
         self, position: int, registers: tuple[Any, ...], holds: int, values: Values
     ) -> tuple[Any, ...] | None:
-        """The registers with a row mapped to the variable of a position; None if its condition fails."""
+        """The registers after mapping a row to the variable of a position; None if its condition fails."""
         variable = self._variable_of[position]
         if not holds >> variable & 1:
             return None
@@ -148,15 +148,15 @@ class Matcher:
         return registers if condition is None or condition(values, registers) else None
 
     def ended(self, threads: tuple[Any, ...]) -> bool:
-        """A match has ended at the row that gave this list."""
+        """A match ended at the row that produced this list."""
         return bool(threads) and threads[-1] == (ACCEPT if self.plain else (ACCEPT, ()))
 
     def decided(self, threads: tuple[Any, ...]) -> bool:
-        """No row that may come changes the match."""
+        """No later row can change the match."""
         return bool((threads[0] if self.plain else threads[0][0]) < 0)
 
     def labelled(self, rows: Sequence[Row]) -> list[int]:
-        """The variable of each row of a match: the threads again, with their ways."""
+        """The variable of each row of a match: runs the threads again and records their paths."""
         empty = tuple(each.start() for each in self.program.registers)
         threads: list[tuple[int, tuple[Any, ...], Any]] = [(each, empty, None) for each in self._start]
         for _, holds, values in rows:
@@ -164,7 +164,7 @@ class Matcher:
             seen: set[Any] = set()
             for position, registers, way in threads:
                 if position < 0:
-                    break  # it has ended before, and this row belongs to a match that is preferred
+                    break  # it ended before; this row belongs to a preferred match
                 after = self._taken(position, registers, holds, values)
                 if after is None:
                     continue
@@ -188,7 +188,7 @@ class Matcher:
 
 
 class PatternPartition:
-    """The rows of one key: an attempt under way at the first row that is kept."""
+    """The rows of one key, with the current attempt at the first of them."""
 
     __slots__ = ("_accepted", "_fed", "_hint", "_matcher", "_rows", "_threads", "_trace", "number")
 
@@ -217,28 +217,28 @@ class PatternPartition:
 
     @property
     def idle(self) -> bool:
-        """No match is under way."""
+        """No attempt is in progress."""
         return not self._rows
 
     @property
     def deadline(self) -> int:
-        """From when on no row can join the attempt."""
+        """The time from which no row can belong to the attempt."""
         within = self._matcher.program.within
         return _NEVER if within is None or not self._rows else self._rows[0][0] + within
 
     def push(self, row: Row) -> Iterator[Match]:
-        """The next row; gives the matches that are certain now."""
+        """Processes the next row. Returns the matches that are final now."""
         if not self._rows and not self._matcher.step(self._matcher.begin, row):
-            return _NONE  # as most rows do, it begins nothing
+            return _NONE  # the common case: it starts no match
         self._rows.append(row)
         return self._advance(None)
 
     def passed(self, time: int) -> Iterator[Match]:
-        """All rows up to this time have come."""
+        """All rows up to this time have arrived."""
         return self._advance(time) if self._rows and self.deadline <= time else _NONE
 
     def finish(self) -> Iterator[Match]:
-        """No row comes any more."""
+        """No more rows will arrive."""
         return self._advance(_NEVER)
 
     def _advance(self, time: int | None) -> Iterator[Match]:
@@ -254,7 +254,7 @@ class PatternPartition:
                 self._failed()
 
     def _undecided(self, limit: int) -> bool:
-        """Goes on with the attempt; whether rows that may come decide it."""
+        """Continues the attempt. Returns whether later rows decide it."""
         matcher, rows = self._matcher, self._rows
         step, threads, fed = matcher.step, self._threads, self._fed
         trace, hint, count = self._trace, self._hint, len(rows)
@@ -301,7 +301,7 @@ class PatternPartition:
         if skip.to == "next row":
             return 1
         there = [at for at, label in enumerate(labels) if label in skip.variables]
-        # At the first row the same match would be found again, and a query that never ends may not fail here.
+        # At the first row the same match would be found again; a continuous query must not fail here.
         return max(1, there[0] if skip.to == "first" else there[-1]) if there else 1
 
     def _restart(self) -> None:
@@ -309,7 +309,7 @@ class PatternPartition:
         self._trace, self._hint = [], None
 
     def _failed(self) -> None:
-        """The attempt at the first row has failed: the next one begins at the second."""
+        """The attempt at the first row failed: the next one starts at the second row."""
         hint = self._trace if self._hint is None else self._hint
         del self._rows[0]
         self._restart()

@@ -1,9 +1,10 @@
-"""What of an expression is about rows of the match: columns of variables, FIRST, LAST, PREV, aggregates.
+"""Finds the parts of an expression that refer to rows of the match: columns of variables, FIRST, LAST, PREV,
+aggregates.
 
-Each of them is a leaf, with a name that stands for it in what is left of the expression. What a leaf asks of
-a single row is an expression of Spark, which computes it for each row: `SUM(A.price * A.pieces)` is the sum
-of a column `price * pieces`. So all that Spark can do may stand there; what is left of MEASURES is computed
-by Spark, too, and what is left of DEFINE by `conditions`.
+Each of them is a leaf, and is replaced by a name in the rest of the expression. The argument of a leaf is an
+expression that Spark computes for each row: `SUM(A.price * A.pieces)` is the sum of a column `price *
+pieces`. So it may be any expression of Spark. The rest of MEASURES is computed by Spark, too, the rest of
+DEFINE by `conditions`.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ class Local:
 
     text: str
     back: int = 0
-    """Of the row so many before it, in the partition."""
+    """The number of rows to look back in the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What stands in an expression for rows of the match. Kind `row`: the row that a DEFINE is about."""
+    """A reference to rows of the match. Kind `row`: the current row of a DEFINE."""
 
     kind: Kind | str
     variable: str | None = None
-    """In capitals. None: any."""
+    """In capitals. None: any variable."""
     local: Local | None = None
     offset: int = 0
     final: bool = False
@@ -57,13 +58,13 @@ class Leaf:
 
 @dataclass(slots=True)
 class Reading:
-    """An expression, read: its leaves by the names that stand for them, and the text with these names."""
+    """A parsed expression: its leaves by name, and the text in which these names replace them."""
 
     fragment: Fragment
     text: str = ""
     leaves: dict[str, Leaf] = field(default_factory=dict)
     local: Local | None = None
-    """If it is about the row alone that a DEFINE is for."""
+    """Whether it refers only to the current row of a DEFINE."""
 
 
 def _tokens_of(fragment: Fragment) -> list[Token]:
@@ -77,7 +78,7 @@ def _tokens_of(fragment: Fragment) -> list[Token]:
 
 
 class Reader:
-    """Reads the expressions of one pattern."""
+    """Parses the expressions of one pattern."""
 
     def __init__(self, variables: Sequence[str], columns: Sequence[str]) -> None:
         """`variables`: of the pattern and its subsets, in capitals; `columns`: of the rows."""
@@ -162,7 +163,7 @@ class _Expression:
         self._fail("this ( is never closed", opened)
 
     def _calls(self, at: int) -> bool:
-        """A function's name stands here, before its bracket."""
+        """Whether a function's name is here, followed by a bracket."""
         return (
             self._names(at)
             and self._is(at + 1, "(")
@@ -174,14 +175,14 @@ class _Expression:
         return self._calls(at) and self._words[at].upper in _NAVIGATION
 
     def _qualified(self, at: int) -> str | None:
-        """The variable, if here is a column of one."""
+        """The variable, if a column of a variable is here."""
         if not self._names(at) or not self._is(at + 1, ".") or self._is(at - 1, "."):
             return None
         name = self._words[at].text.upper()
         return name if name in self._variables and (self._names(at + 2) or self._is(at + 2, "*")) else None
 
     def _column(self, at: int) -> bool:
-        """Here is a column without a variable."""
+        """Whether a column without a variable is here."""
         return (
             self._names(at)
             and self._words[at].text.casefold() in self._columns
@@ -209,12 +210,13 @@ class _Expression:
             return ""
         return self._fragment.text[self._words[start].start : self._words[end - 1].end]
 
-    # -- what is about one row
+    # -- expressions over one row
 
     def _local(self, start: int, end: int, allowed: set[str], *, bare: bool) -> tuple[str, str | None] | None:
-        """Words that are about one row of a variable, without the variable's name; None if they are not.
+        """Tokens that refer to one row of a variable, without the variable's name; None for other tokens.
 
-        With an empty `allowed`, of any one variable, which is returned. `bare`: columns may stand without.
+        With an empty `allowed`, any single variable is accepted, and returned. `bare`: columns may have no
+        variable.
         """
         pieces: list[str] = []
         copied = self._words[start].start if start < end else 0
@@ -261,7 +263,7 @@ class _Expression:
         return "".join(pieces)
 
     def _at(self, at: int, end: int) -> tuple[str | None, int]:
-        """What the words here become, and the index after them; None: they stay."""
+        """The replacement of the tokens here, and the index after them; None if they stay unchanged."""
         word = self._words[at]
         if word.upper in ("RUNNING", "FINAL") and self._navigates(at + 1):
             if self._current is not None and word.upper == "FINAL":
@@ -321,7 +323,7 @@ class _Expression:
         return Leaf(name.lower(), variable, Local(text), offset, final), after
 
     def _with_offset(self, start: int, close: int, default: int, at: int) -> tuple[int, int]:
-        """The end of the first argument, and the number behind it."""
+        """The end of the first argument, and the number after it."""
         depth = 0
         for comma in range(start, close):
             if self._is(comma, "(") or self._is(comma, "["):
@@ -336,7 +338,7 @@ class _Expression:
         return close, default
 
     def _previous(self, at: int, inner: int, back: int, final: bool) -> Leaf:
-        """PREV(x, k): the row so many before the one that x is about."""
+        """PREV(x, k): the row k before the one that x refers to."""
         start = at + 2
         if self._words[start : start + 1] and self._words[start].upper in ("RUNNING", "FINAL"):
             final |= self._words[start].upper == "FINAL"

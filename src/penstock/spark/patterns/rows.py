@@ -1,7 +1,7 @@
-"""Rows in Arrow, and the matcher over them: the partitions of a bucket, their rows in order, their matches.
+"""Runs the matcher over rows in Arrow: the partitions of a bucket, their rows in order, their matches.
 
-Rows travel and wait as Arrow's messages, packed by bucket: Spark moves a few large values in place of many
-rows. The state of the partitions is a pickle of plain values, and is read by one that makes no others.
+Rows are passed and stored as Arrow messages, packed by bucket: Spark moves a few large values instead of many
+rows. The state of the partitions is a pickle of plain values; the unpickler creates no other objects.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PatternEngine:
     """The matcher for the partitions of a bucket."""
 
     def __init__(self, plan: Plan, keys: int, orders: int) -> None:
-        """`keys`: how many columns make the key; `orders`: how many more columns say the order."""
+        """`keys`: how many columns form the key; `orders`: how many further columns define the order."""
         program, self._alone = plan.program()
         self._matcher = Matcher(program)
         self._plan = plan
@@ -52,12 +52,12 @@ class PatternEngine:
     def run(
         self, states: States, table: pa.Table | None, passed: int, *, finished: bool = False
     ) -> Iterator[Output]:
-        """Takes rows into the partitions; all rows up to `passed` have come then. Changes `states`."""
+        """Adds rows to the partitions; all rows up to `passed` have arrived then. Changes `states`."""
         open_: dict[Any, PatternPartition] = {}
         if table is not None and table.num_rows:
             yield from self._take(states, open_, table)
         for key in list(states) if finished or self._plan.within is not None else ():
-            # Those of which the time is up, also if they got no row.
+            # Those whose time limit has passed, even without a new row.
             partition = open_.get(key)
             if partition is None:
                 (_, rows, *_), _ = states[key]
@@ -75,7 +75,7 @@ class PatternEngine:
                 states[key] = (partition.saved(), recent)
 
     def deadline(self, states: States) -> int | None:
-        """When the time of the first partition is up."""
+        """When the earliest time limit of a partition ends."""
         within = self._plan.within
         if within is None:
             return None
@@ -105,7 +105,7 @@ class PatternEngine:
     def _extended(
         self, states: States, key: Any, holds: int, row: tuple[Any, ...]
     ) -> tuple[int, tuple[Any, ...]]:
-        """A row with what it needs of those before it, and with the conditions that ask for these."""
+        """A row with the columns of previous rows, and with the conditions that use these."""
         saved, recent = states[key]
         whole = row
         if self._before:
@@ -119,7 +119,7 @@ class PatternEngine:
                 holds &= ~(1 << variable)
         return holds, whole
 
-    # -- what comes out
+    # -- output
 
     def _output(self, key: Any, match: Match) -> Iterator[Output]:
         registers = self._outputs
@@ -154,11 +154,11 @@ _NEW = (0, (), (), 0, 0)
 
 
 def _converted(register: Register, variables: Sequence[str], kind: str) -> Callable[[Any], Any]:
-    """What a register holds, as its column has it."""
+    """The value of a register in the type of its column."""
     if register.kind == "classifier":
         return lambda label: None if label is None else variables[label]
     if register.kind == "sum" and kind == "int":
-        # Spark's sums of whole numbers start again at the other end.
+        # Spark's sums of integers wrap around.
         return lambda value: None if value is None else (value + (1 << 63)) % (1 << 64) - (1 << 63)
     return lambda value: value
 
@@ -200,7 +200,7 @@ def unpacked(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class _Plain(pickle.Unpickler):
-    """Plain values and decimals: whoever can write into a checkpoint can still not run code here."""
+    """Allows only plain values and decimals, so that a manipulated checkpoint cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in (("decimal", "Decimal"), ("_decimal", "Decimal")):

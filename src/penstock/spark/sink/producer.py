@@ -1,8 +1,8 @@
-"""Rows of Arrow batches to records of topics: what a task of the sink does with librdkafka's producer.
+"""Writes rows of Arrow batches as records of topics, with librdkafka's producer, in a task of the sink.
 
-`split` is pure: a batch in, runs of rows of one topic and partition out, in their order. `TaskProducer` sends
-them, holds a bounded number of them, and shows failures in words. Whether they are part of a transaction is
-decided by the caller (`writers.py`).
+`split` is pure: it divides a batch into runs of rows with one topic and partition, in their order.
+`TaskProducer` sends them, keeps a bounded number in flight, and reports failures. The caller (`writers.py`)
+decides whether they are part of a transaction.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HOPELESS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.S
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the sink's columns are in the DataFrame, and the topic that the option names."""
+    """The positions of the sink's columns in the DataFrame, and the topic of the option."""
 
     value: int
     key: int | None = None
@@ -59,12 +59,12 @@ class Layout:
 
 
 class RowsIdentity(NamedTuple):
-    """Of rows: numbers that can be added."""
+    """A checksum of rows: numbers that can be added."""
 
     by_key: int
-    """By topic, partition and key, and where there is no key by value."""
+    """Over topic, partition and key; over the value for rows without a key."""
     whole: int
-    """By all that they have."""
+    """Over all columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,20 @@ class Rows:
     values: list[bytes | None]
     headers: list[list[tuple[str, str | bytes | None]]] | None
     timestamps: list[int | None] | None
-    """Milliseconds since 1970; None: the moment of sending."""
+    """Milliseconds since 1970; None: the time of sending."""
     largest: int
-    """No record takes more bytes than this."""
+    """The maximum size of a record."""
     key_bytes: int
 
     def identity(self) -> RowsIdentity:
-        """Tells these rows from others, in whatever order they come."""
+        """Distinguishes these rows from others, independently of their order."""
         seed = crc32(f"{self.topic}/{self.partition}".encode())
         values = keys = _hashes(self.values, seed)
         if self.keys is not None:
             keys = _hashes(self.keys, ~seed & 0xFFFFFFFF)
             keys = np.where(keys == _NULL, values, keys)
-        # A CRC is linear, so that sums of them alone come out the same for rows that have only swapped parts
-        # of their values. Products of odd numbers do not.
+        # A CRC is linear: sums of CRCs are the same for rows that only swapped parts of their values.
+        # Products of odd numbers are not.
         whole = (2 * keys + 1) * (2 * values + 1) * (2 * values + 1)
         if self.headers is not None:
             whole *= 2 * _hashes([repr(each).encode() for each in self.headers], seed) + 1
@@ -200,7 +200,7 @@ def _longest(column: pa.Array) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """What `kafka.*` options say to the producer, and to the sink about it."""
+    """The settings of the producer from `kafka.*` options."""
 
     librdkafka: Mapping[str, str]
     bootstrap: str
@@ -210,7 +210,9 @@ class ProducerSettings:
 
     @classmethod
     def from_kafka(cls, kafka: Mapping[str, str], *, transactional: bool) -> ProducerSettings:
-        """From Java's names; BadOption for what is missing, wrong, or breaks the promise of transactions."""
+        """Translates Java's names. Raises BadOption for a missing or invalid setting, and for one that breaks
+        exactly once.
+        """
         if not kafka.get("bootstrap.servers", "").strip():
             raise BadOption(
                 "Option 'kafka.bootstrap.servers' must be specified: addresses of brokers, as host:port"
@@ -230,7 +232,7 @@ class ProducerSettings:
             "client.id": "penstock-spark",
             "partitioner": KEY_PARTITIONER,
             "enable.idempotence": "true",
-            # librdkafka waits this long after its first connection, to the bootstrap address, too.
+            # librdkafka also waits this long after its first connection, to the bootstrap address.
             "reconnect.backoff.ms": "10",
             "reconnect.backoff.max.ms": "1000",
             "log_level": "2",  # connections that fail are reported in our errors
@@ -267,7 +269,7 @@ def _number(kafka: Mapping[str, str], name: str, default: int) -> int:
 
 
 class TaskProducer:
-    """A producer for the rows of a task. It begins to connect when it is made; calls are of one thread."""
+    """A producer for the rows of a task. It starts to connect when it is created. For one thread."""
 
     def __init__(self, settings: ProducerSettings, transactional_id: str | None = None) -> None:
         self._settings = settings
@@ -292,7 +294,7 @@ class TaskProducer:
     # ---- transactions ----
 
     def take_over(self) -> None:
-        """Settle what an earlier attempt left open, and fence it; then begin a transaction."""
+        """Ends the transaction of an earlier attempt, and fences it; then begins a transaction."""
         deadline = time.monotonic() + self._settings.block_s
         while True:
             try:
@@ -307,7 +309,7 @@ class TaskProducer:
                     raise self._failure(why, f"transactional id {self.transactional_id}") from None
 
     def commit(self) -> None:
-        """Make the transaction count. On an error it may count nevertheless: only the mark says."""
+        """Commits the transaction. After an error it may be committed nevertheless: only the mark shows."""
         self.flush()
         deadline = time.monotonic() + self._settings.block_s
         while True:
@@ -321,7 +323,7 @@ class TaskProducer:
                     raise self._failure(why, f"transactional id {self.transactional_id}") from None
 
     def abandon(self) -> None:
-        """Let the transaction not count, if that can be said quickly; the next attempt settles it anyway."""
+        """Aborts the transaction, if that is possible quickly; otherwise the next attempt ends it."""
         try:
             self._producer.purge()
             self._producer.abort_transaction(5.0)
@@ -331,7 +333,9 @@ class TaskProducer:
     # ---- records ----
 
     def reach(self, topic: str) -> None:
-        """NotDelivered unless a broker answers; else only the first record's timeout would say so."""
+        """Raises NotDelivered if no broker responds; otherwise only the first record's timeout would
+        show it.
+        """
         deadline = time.monotonic() + self._settings.block_s
         while True:
             try:
@@ -344,7 +348,7 @@ class TaskProducer:
                     raise self._failure(error.args[0], f"topic {topic}") from None
 
     def send(self, rows: Rows) -> None:
-        """Queue the rows, and wait while too many are under way: a slow cluster slows the task down."""
+        """Queues the rows, and waits while too many are in flight: a slow cluster slows the task down."""
         self._largest = max(self._largest, rows.largest)
         room = max(1, min(_MOST_RECORDS_HELD, self._settings.memory // self._largest))
         step = min(room, _RECORDS_AT_ONCE)
@@ -358,7 +362,7 @@ class TaskProducer:
             self._check_refused()
 
     def _queue(self, rows: Rows, start: int, end: int) -> None:
-        # One by one: produce_batch has no place for headers and times, and is slower: it wants dicts.
+        # One by one: produce_batch takes no headers and timestamps, and is slower, because it needs dicts.
         produce, topic, partition, refused = (
             self._producer.produce, rows.topic, rows.partition, self._on_refused,
         )  # fmt: skip
@@ -379,7 +383,7 @@ class TaskProducer:
         self._producer.produce(topic, value, key=key, partition=partition, on_delivery=self._on_refused)
 
     def flush(self) -> None:
-        """Wait until a broker has taken all that was sent. `delivery.timeout.ms` bounds it."""
+        """Waits until all sent records are acknowledged, at most `delivery.timeout.ms`."""
         while self._flush():
             self._check_refused()
         self._check_refused()
@@ -393,10 +397,10 @@ class TaskProducer:
     # ---- failures ----
 
     def _serve(self, seconds: float = 0) -> None:
-        """Let librdkafka call back with what failed."""
+        """Lets librdkafka report failures."""
         try:
             self._producer.poll(seconds)
-        except KafkaException as error:  # what is fatal is raised here as well as where it happened
+        except KafkaException as error:  # fatal errors are raised here, too
             if self._refused is None:
                 self._refused = (error.args[0], f"transactional id {self.transactional_id}")
 
@@ -425,7 +429,7 @@ class TaskProducer:
         return f"topic {topic}" if partition < 0 else f"partition {partition} of topic {topic}"
 
     def _failure(self, error: KafkaError, what: str) -> SparkError:
-        """What happened, in words that say what to do."""
+        """The failure, with what to do."""
         code, text = error.code(), error.str()
         if code in _FENCED or (error.fatal() and "fenced" in text.lower()):
             return Fenced(

@@ -1,4 +1,4 @@
-"""What a batch reads, decided without asking anybody: rate limits, and ranges for tasks.
+"""Plans what a batch reads, without I/O: rate limits, and ranges for tasks.
 
 The arithmetic follows Spark's Kafka source (rateLimit, KafkaOffsetRangeCalculator), so that the same options
 give the same batches and about the same tasks.
@@ -14,7 +14,7 @@ from penstock.spark.source.offsets import Offsets, TopicPartition, names
 
 @dataclass(frozen=True)
 class Range:
-    """The offsets from `start` up to and without `end` of a partition; some of them may hold no record."""
+    """The offsets of a partition from `start` to before `end`; some of them may have no record."""
 
     topic: str
     partition: int
@@ -36,9 +36,9 @@ class PartitionRestart:
 
 
 def limit_rate(limit: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Offsets:
-    """`end`, moved back so that about `limit` offsets are read, shared out by what each partition has.
+    """`end`, moved back so that about `limit` offsets are read, in proportion to what each partition has.
 
-    A partition that has anything gets at least one, so that a busy one does not starve it.
+    Each partition with records gets at least one, so that a busy one does not starve it.
     """
     sizes = {place: until - start[place] for place, until in end.items() if until > start.get(place, until)}
     total = sum(sizes.values())
@@ -54,10 +54,10 @@ def limit_rate_by_priority(
     end: Mapping[TopicPartition, int],
     priority: Sequence[str],
 ) -> Offsets:
-    """As `limit_rate`, but topics are served one after the other: what one leaves, the next may have.
+    """Like `limit_rate`, but topics are served in order: what one leaves over, the next may use.
 
-    Topics that `priority` does not name come last, together. Where nothing is left, each partition that has
-    anything still gets one: what is never urgent would never be read otherwise.
+    Topics that are not in `priority` come last, together. If nothing is left, each partition with records
+    still gets one; otherwise topics without priority might never be read.
     """
     found: Offsets = {}
     left = limit
@@ -75,7 +75,7 @@ def rank_of(topic: str, priority: Sequence[str]) -> int:
 
 
 def is_too_little(least: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> bool:
-    """Whether fewer than `least` offsets are there to read."""
+    """Whether fewer than `least` offsets are available."""
     return sum(until - start.get(place, until) for place, until in end.items()) < least
 
 
@@ -86,12 +86,12 @@ def restarts(
     remade: Set[str],
     unchanged: Set[str],
 ) -> dict[TopicPartition, PartitionRestart]:
-    """Partitions that cannot be read on from `start`.
+    """Partitions that cannot be read from `start`.
 
-    `remade` are topics that have another id than before: all their records are new. `unchanged` are topics
-    that are known to be the same: an end before `start` is then a loss by their brokers (an unclean
-    election), and what comes after it is new. An end before `start` in any other topic is taken for a topic
-    that was deleted and created again while the query was not running, as nearly all are.
+    `remade` are topics with a new id: all their records are new. `unchanged` are topics that are known to be
+    the same: an end before `start` then means that brokers lost records (an unclean election), and records
+    after it are new. In any other topic, an end before `start` is assumed to mean that the topic was deleted
+    and recreated while the query was not running, which is by far the most frequent cause.
     """
     found: dict[TopicPartition, PartitionRestart] = {}
     for place in sorted(start.keys() & latest.keys()):
@@ -116,7 +116,7 @@ def ranges(
     end: Mapping[TopicPartition, int],
     earliest: Mapping[TopicPartition, int],
 ) -> tuple[list[Range], list[str]]:
-    """What lies between two offsets of the checkpoint, and what is missing there.
+    """The ranges between two offsets of the checkpoint, and what is missing there.
 
     Partitions that are new in `end` are read from `earliest`.
     """
@@ -143,14 +143,14 @@ def ranges(
 def split(
     whole: Iterable[Range], min_partitions: int | None, max_records_per_partition: int | None
 ) -> list[Range]:
-    """One range for each task: at most so many records in each, and at least so many tasks."""
+    """One range for each task: with a maximum of records in each, and a minimum number of tasks."""
     found = [one for one in whole if one.size > 0]
     if max_records_per_partition is not None:
         most = max_records_per_partition
         found = [part for one in found for part in _divide(one, -(-one.size // most))]
     if min_partitions is None or len(found) >= min_partitions:
         return found
-    # Ranges that stay whole do not count when the others share out the rest of the tasks.
+    # Ranges that are not split do not count when the other tasks are distributed.
     total = sum(one.size for one in found)
     large = {one for one in found if _parts(one.size, total, min_partitions) > 1}
     large_total = sum(one.size for one in large)

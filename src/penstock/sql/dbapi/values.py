@@ -1,4 +1,4 @@
-"""Values of SQL in Python, both ways: what a row's JSON stands for, and literals of parameters."""
+"""Converts SQL values: a row's JSON to Python, and parameters to literals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def TimestampFromTicks(ticks: float) -> dt.datetime:
 
 
 def reader(kind: str) -> Read:
-    """What makes a Python value of the JSON of this type: `ARRAY<TIMESTAMP>` → a list of datetimes. A type
+    """The conversion of the JSON of this type to Python: `ARRAY<TIMESTAMP>` → a list of datetimes. A type
     that is not known stays as JSON has it.
     """
     try:
@@ -118,8 +118,9 @@ _READ: dict[str, Read] = {
 
 
 def bound(operation: str, parameters: Mapping[str, Any] | None) -> str:
-    """The statement with literals in place of `%(name)s`. A percent sign is written twice there; a statement
-    without parameters is left as it is."""
+    """The statement with literals in place of `%(name)s`. In it, `%%` is a percent sign; a statement without
+    parameters is unchanged.
+    """
     if parameters is None:
         return operation
     if not isinstance(parameters, Mapping):

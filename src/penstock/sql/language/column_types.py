@@ -6,8 +6,8 @@ struct, and has no places for its types: a mistake would not be reported.
 
 from __future__ import annotations
 
-from penstock.spark.identifiers import quoted
 from penstock.sql.language.lexer.cursor import Cursor
+from penstock.sqltext.identifiers import quoted
 
 NAMES = {
     "BOOLEAN": "BooleanType",

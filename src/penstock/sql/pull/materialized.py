@@ -1,8 +1,8 @@
 """A table in memory: its rows by the key of their records, and by the columns of the key without a window's.
 
-`RowReader` makes rows of records with the decoders of the Spark source, so that a row looked up here is the
-row that Spark reads. Where Spark would convert types (a column that was declared otherwise than the registry
-has it) there is no reader (`NotInMemory`), and the query is left to Spark.
+`RowReader` converts records to rows with the decoders of the Spark source, so that a lookup returns the same
+row as Spark. If Spark would convert types (a column declared with another type than in the registry), there
+is no reader (`NotInMemory`), and Spark executes the query.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Row = dict[str, Any]
 
 
 class NotInMemory(Exception):
-    """The table's rows are not made here; Spark can."""
+    """The table cannot be kept in memory; Spark can read it."""
 
 
 class TopicRecord(NamedTuple):
-    """A record as the cluster has it."""
+    """A record of the topic."""
 
     key: bytes | None
     value: bytes | None
@@ -69,7 +69,7 @@ class RowReader:
             self._decoder.close()
 
     def read(self, records: Sequence[TopicRecord]) -> list[Row | None]:
-        """A row for each record; None for one that does not decode, or has no value."""
+        """A row for each record; None if it does not decode, or has no value."""
         values, failed = self._values(records)
         rows: list[Row | None] = []
         for at, record in enumerate(records):
@@ -140,7 +140,7 @@ class RowReader:
         return takes
 
     def _key_reader(self) -> Callable[[bytes | None], Row] | None:
-        """What reads the columns that are in the key, as `relations` has Spark read them."""
+        """The decoder of the key's columns, equivalent to the one that `relations` builds in Spark."""
         columns = [column for column in self._relation.columns if column.key]
         if not columns:
             return None
@@ -166,7 +166,7 @@ class RowReader:
 
 
 def _declared(relation: Relation) -> StructType:
-    """The type of the value as the relation's columns say it, for formats that have no other schema."""
+    """The type of the value from the relation's columns, for formats without another schema."""
     from pyspark.sql import types as T
 
     fields = [T.StructField(each.name, _type(each.type)) for each in relation.columns if not each.key]
@@ -229,7 +229,7 @@ _FROM_TEXT: dict[str, Callable[[str], Any]] = {
 
 
 class TableImage:
-    """The rows of one table as far as they were read. `put` is for one thread, the rest for any."""
+    """The rows of one table read so far. `put` is for one thread, the rest is thread-safe."""
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
@@ -251,7 +251,7 @@ class TableImage:
     # Filling
 
     def put(self, partition: int, changes: Iterable[tuple[int, Any, Row | None]]) -> None:
-        """Rows of one partition, in order: offset, what identifies the row, and the row; None deletes it."""
+        """Rows of one partition, in order: offset, the row's identity, and the row; None deletes it."""
         with self._changed:
             offsets = self._offsets.setdefault(partition, {})
             for offset, identity, row in changes:
@@ -263,7 +263,7 @@ class TableImage:
                     offsets[identity] = offset
 
     def expire(self, starts: Mapping[int, int]) -> None:
-        """Removes the rows whose records are before these offsets, where the log begins now."""
+        """Removes the rows of records before these offsets, the new log start offsets."""
         with self._changed:
             for partition, start in starts.items():
                 offsets = self._offsets.get(partition, {})
@@ -284,7 +284,7 @@ class TableImage:
         return tuple(row.get(name) for name in self._key)
 
     def at(self, positions: Mapping[int, int]) -> None:
-        """What is before these offsets has been put."""
+        """Everything before these offsets has been put."""
         with self._changed:
             for partition, offset in positions.items():
                 self.positions[partition] = max(offset, self.positions.get(partition, 0))
@@ -295,25 +295,27 @@ class TableImage:
             self.failed = error
             self._changed.notify_all()
 
-    # Asking
+    # Lookups
 
     def reached(self, ends: Mapping[int, int]) -> bool:
         return all(self.positions.get(partition, 0) >= end for partition, end in ends.items())
 
     def wait(self, ends: Mapping[int, int], timeout: float) -> bool:
-        """Until all before these offsets has been put, or reading has failed; False if that takes longer."""
+        """Waits until everything before these offsets has been put, or reading has failed. False after the
+        timeout.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: self.failed is not None or self.reached(ends), timeout)
 
     def find(self, pull: Pull) -> list[Row]:
-        """Rows of the pull's keys for which its conditions hold, by the order of keys, then of windows."""
+        """Rows of the pull query's keys that match its conditions, in the order of keys, then of windows."""
         with self._changed:
             found = {key: list(self._index[key].values()) for key in pull.keys if key in self._index}
         return answer(pull, found)
 
 
 def answer(pull: Pull, found: Mapping[Key, list[Row]]) -> list[Row]:
-    """Of the rows by their keys those that the pull is about, by the order of its keys, then of windows."""
+    """The rows that the pull query selects, in the order of its keys, then of windows."""
     kept: list[Row] = []
     for key in pull.keys:
         rows = [row for row in found.get(key, ()) if all(condition(row) for condition in pull.conditions)]

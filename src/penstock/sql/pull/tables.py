@@ -1,9 +1,9 @@
-"""Tables in memory for pull queries: followed from their topics, asked only when they have caught up.
+"""Tables in memory for pull queries: they follow their topics, and are read when they have caught up.
 
 A table is followed from the first pull query on it. One thread reads the topics of all of them, committed
-records only. Each lookup asks the cluster for the topic's end and waits until the table has all before it, so
-that it sees what was committed before it was asked; lookups that come at the same time ask together. A table
-that nobody has asked for in a while is evicted.
+records only. Each lookup requests the topic's end offsets and waits until the table has everything before
+them, so that it sees all records committed before the lookup; simultaneous lookups share a request. A table
+without recent lookups is evicted.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ __all__ = ["NotInMemory", "FollowedTables"]
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """A topic as the cluster has it now: which one of its name it is, and where its partitions end; and where
-    they begin, if that was asked for."""
+    """The current topic: its id, and the end offsets of its partitions; also the start offsets, if
+    requested.
+    """
 
     topic_id: Any
     offsets: Mapping[int, int]
@@ -60,7 +61,7 @@ class _Ends:
 
 
 class _Asker:
-    """Asks for the ends of topics, in a thread of its own: one request for all who wait."""
+    """Requests the ends of topics in its own thread: one request for all waiting lookups."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -89,7 +90,7 @@ class _Asker:
 
     def stop(self) -> None:
         self._asked.put(None)
-        self._thread.join(1)  # a daemon: it may be waiting for a cluster that is away
+        self._thread.join(1)  # a daemon: it may be waiting for an unavailable cluster
 
     def _run(self) -> None:
         with Cluster(self._settings) as cluster:
@@ -139,7 +140,7 @@ class _Asker:
 
 
 class _Followed:
-    """One table that is read: its image, what makes its rows, and which topic of that name it is."""
+    """One followed table: its rows, its row reader, and the id of its topic."""
 
     def __init__(self, image: TableImage, reader: RowReader, topic_id: Any, now: float) -> None:
         self.image = image
@@ -150,7 +151,7 @@ class _Followed:
         """Records that come now are those after its position; until then they may be of another table's."""
 
     def take(self, partition: int, records: Sequence[TopicRecord], at_end: int) -> None:
-        """Records of one partition, in order; `at_end` is where its end was seen, or -1."""
+        """Records of one partition, in order; `at_end` is the end offset that was reached, or -1."""
         image = self.image
         start = image.positions.get(partition, 0)
         fresh = [record for record in records if record.offset >= start and record.key is not None]
@@ -159,7 +160,7 @@ class _Followed:
             changes: list[tuple[int, Any, Row | None]] = []
             for record, row in zip(fresh, rows):
                 if row is None and record.value is not None:
-                    image.skipped += 1  # as in Spark's view of the table: the row before it stays
+                    image.skipped += 1  # as in Spark's view of the table: the previous row stays
                     continue
                 changes.append((record.offset, record.key, row))
             image.put(partition, changes)
@@ -168,7 +169,7 @@ class _Followed:
 
 
 class FollowedTables:
-    """The tables of one server. For any thread."""
+    """The tables of one server. Thread-safe."""
 
     def __init__(
         self,
@@ -199,11 +200,11 @@ class FollowedTables:
     # Asking
 
     def lookup(self, relation: Relation, pull: Pull, timeout: float = 30.0) -> list[Row]:
-        """Rows as they are now. NotInMemory: Spark must do it. Unavailable: it took longer."""
+        """The current rows. Raises NotInMemory if Spark must execute it, Unavailable after the timeout."""
         if relation.topic is None:
             return self._files.find(relation, pull)
         deadline = self._clock() + timeout
-        for _ in range(3):  # a topic may be deleted and created again meanwhile
+        for _ in range(3):  # the topic may be deleted and recreated in the meantime
             ends = self._ask(relation.topic, max(0.1, deadline - self._clock()))
             followed = self._follow(relation, ends)
             if self._caught_up(followed.image, ends, deadline):
@@ -220,7 +221,9 @@ class FollowedTables:
         raise Unavailable(f"`{relation.name}` is still being read: {behind:,} records to go. Try again")
 
     def _caught_up(self, image: TableImage, ends: _Ends, deadline: float) -> bool:
-        """Whether it has all that was there, before the deadline; Unavailable if the cluster is away."""
+        """Whether it has caught up before the deadline. Raises Unavailable if the cluster does not
+        respond.
+        """
         while not image.wait(
             ends.offsets, max(0.0, min(_AWAY_LOOK_SECONDS, left := deadline - self._clock()))
         ):
@@ -245,7 +248,7 @@ class FollowedTables:
         if known is not None:
             return known
         try:
-            reader = RowReader(relation, self._settings)  # asks the registry: not while others wait
+            reader = RowReader(relation, self._settings)  # sends requests to the registry: not under the lock
         except RegistryError as error:
             raise Unavailable(f"the schema of `{relation.name}` is not known now: {error}") from None
         image = TableImage(relation)
@@ -264,7 +267,7 @@ class FollowedTables:
             return followed
 
     def _known(self, relation: Relation, ends: _Ends) -> _Followed | None:
-        """The one that is followed already, if it is this very relation and topic. Under the lock."""
+        """The followed table, if it is for this relation and topic. Call it under the lock."""
         known = self._followed.get(relation.folded)
         if known is None or known.image.relation != relation or known.topic_id != ends.topic_id:
             return None
@@ -283,7 +286,7 @@ class FollowedTables:
         self._work.set()
 
     def forget(self, name: str) -> None:
-        """The relation is dropped or replaced."""
+        """Called when the relation is dropped or replaced."""
         self._drop(name.casefold(), None)
         self._files.forget(name.casefold())
 
@@ -329,8 +332,8 @@ class FollowedTables:
                     "auto.offset.reset": "earliest",
                     "isolation.level": "read_committed",
                     "enable.partition.eof": True,
-                    # librdkafka gives the end of a partition, which is past the mark of a transaction that no
-                    # record shows of, only with the next answer, though it be empty: lookups wait for it.
+                    # The end of a partition may be after a transaction marker. librdkafka reports it only
+                    # with the next response, which may be empty, and lookups wait for it.
                     "fetch.wait.max.ms": _FETCH_WAIT_MS,
                     "fetch.error.backoff.ms": 50,
                     "queued.max.messages.kbytes": 16 << 10,
@@ -357,7 +360,7 @@ class FollowedTables:
             consumer.close()
 
     def _assign(self, consumer: Consumer, assigned: dict[str, int]) -> None:
-        """Begin or cease to read topics. One that a second table is on is read again, for both."""
+        """Starts and stops reading topics. A topic with a second table is read again, for both."""
         from confluent_kafka import TopicPartition
 
         if not self._work.is_set():
@@ -374,7 +377,7 @@ class FollowedTables:
                 consumer.incremental_unassign([TopicPartition(topic, each) for each in range(count)])
             if images:
                 count = max(len(image.positions) for image in images)
-                # By number: librdkafka takes half a second longer to find out where the beginning is.
+                # By offset: librdkafka takes half a second longer to look up the start.
                 starts = [
                     min(image.positions.get(partition, 0) for image in images) for partition in range(count)
                 ]
@@ -446,7 +449,7 @@ class FollowedTables:
         for topic in topics:
             try:
                 ends = self._ask(topic, _EXPIRE_TIMEOUT, starts=True)
-            except (Unavailable, Unknown):  # looked at again later
+            except (Unavailable, Unknown):  # checked again later
                 break
             for followed in self._on(topic):
                 if followed.topic_id == ends.topic_id:

@@ -1,4 +1,4 @@
-"""A Redis server: its settings, a client without retries of its own, and errors in Connect's terms."""
+"""A Redis server: its settings, a client that does not retry, and Redis's errors as Connect's."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _PASSING_CODES = ("OOM", "READONLY", "LOADING", "MISCONF", "MASTERDOWN", "NOREPL
 
 
 class RedisServer:
-    """`client` answers in bytes. Wrap its calls in `errors()`."""
+    """`client` returns bytes. Wrap its calls in `errors()`."""
 
     def __init__(self, config: Mapping[str, str]) -> None:
         settings = parse(CONNECTION, config)
@@ -75,7 +75,7 @@ class RedisServer:
             password=password or None,
             socket_connect_timeout=_CONNECT_SECONDS,
             socket_timeout=self._seconds,
-            # The connectors know what may be repeated: a repeated read of a stream would skip entries.
+            # The connectors decide what to retry: a repeated read of a stream would skip entries.
             retry=Retry(NoBackoff(), 0),
             protocol=2,
             client_name="penstock",
@@ -94,7 +94,7 @@ class RedisServer:
 
 
 def translated(address: str, error: Exception) -> ConnectError:
-    """What may pass, and what does not."""
+    """Translates Redis's errors to Connect's: retriable and permanent ones."""
     text = f"{address}: {reason(error)}"
     if isinstance(error, _DEFINITE):
         return ConnectError(text)
@@ -104,7 +104,7 @@ def translated(address: str, error: Exception) -> ConnectError:
 
 
 def passes(message: str) -> bool:
-    """Whether Redis refuses writes for now, whatever the record."""
+    """Whether Redis rejects all writes for now, independently of the record."""
     return message.startswith(_PASSING_CODES)
 
 
@@ -144,7 +144,9 @@ def _tls(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def problem_with(config: Mapping[str, str]) -> dict[str, list[str]]:
-    """What keeps this configuration from connecting, by field. A URI is not shown: it may hold a password."""
+    """Connection problems of this configuration, by field. A URI is not shown, because it may contain a
+    password.
+    """
     name = "redis.uri" if config.get("redis.uri") else "redis.host"
     try:
         server = RedisServer(config)
