@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss, SessionExpiredError
 
 from penstock.ensemble.server import is_serving
 from penstock.errors import ConfigError
@@ -103,6 +105,29 @@ def test_acls_quotas_and_credentials_have_their_place(address: str, kind: str) -
         assert path not in other.nodes
 
     with_stores(address, records)
+
+
+@pytest.mark.promise(
+    "cluster",
+    "A broker that starts while ZooKeeper restarts waits for it, and does not have to be started again",
+)
+def test_a_connection_lost_while_the_tree_is_opened_is_waited_for(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exists, failures = KazooClient.exists, [ConnectionLoss(), SessionExpiredError()]
+
+    def lost(self: KazooClient, *args: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return exists(self, *args)
+
+    monkeypatch.setattr(KazooClient, "exists", lost)
+
+    async def lost_while_opened(one: ZooKeeperStore, other: ZooKeeperStore) -> None:
+        await one.create("/cluster/a", b"1")
+        assert not failures
+
+    with_stores(address, lost_while_opened)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from ipaddress import ip_address
@@ -22,6 +23,7 @@ from typing import Any
 from kazoo.client import KazooClient, TransactionRequest
 from kazoo.exceptions import (
     BadVersionError,
+    ConnectionLoss,
     KazooException,
     NoAuthError,
     NodeExistsError,
@@ -64,6 +66,8 @@ _RETRY_SECONDS = 0.2
 _ANYONE_READS = make_acl("world", "anyone", read=True)
 
 log = logging.getLogger(__name__)
+
+_PREPARE_RETRY_SECONDS = 0.1
 
 
 def _quiet_logger() -> logging.Logger:
@@ -175,6 +179,18 @@ class ZooKeeperStore:
         self._state, self._opened = SessionState.CONNECTED, True
 
     def _start(self) -> None:
+        deadline = time.monotonic() + self._connection_timeout
+        while True:
+            try:
+                return self._prepare()
+            except (ConnectionLoss, SessionExpiredError):
+                # Lost again just after it was there, as when ZooKeeper restarts: kazoo reconnects.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PREPARE_RETRY_SECONDS)
+
+    def _prepare(self) -> None:
+        """Connects, and creates what is missing of the tree's directories. Can be repeated."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the chroot may not exist: it is created next
             self._client.start(timeout=self._connection_timeout)
