@@ -117,7 +117,7 @@ def test_what_is_no_list_cannot_be_appended_to(op: AlterOp) -> None:
         (AlterResource(BROKER, "2", [ConfigOp("log.retention.ms", "1")]), errors.InvalidRequest),
         (AlterResource(BROKER, "one", []), errors.InvalidRequest),
         (AlterResource(8, "1", [ConfigOp("root", "INFO")]), errors.InvalidRequest),
-        (AlterResource(16, "a", [ConfigOp("interval.ms", "1000")]), errors.InvalidRequest),
+        (AlterResource(16, "a", [ConfigOp("interval.ms", "10")]), errors.InvalidRequest),
         (AlterResource(99, "a", []), errors.InvalidRequest),
     ],
 )

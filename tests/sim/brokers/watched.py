@@ -18,8 +18,8 @@ from penstock.coordinator import Outcome
 from penstock.log.check import InvariantViolated
 from penstock.log.checkpoint import RECOVERY_POINTS, parse_checkpoint
 from penstock.log.partition_log import PartitionLog
+from penstock.replication.follower.truncations import Truncations
 from penstock.replication.partition import Partition
-from penstock.replication.truncations import Truncations
 from tests.sim.brokers.loop import PROCESS, Process, SimLoop
 
 _SLACK_S = 1.0

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -19,8 +20,8 @@ from penstock.connect.providers import resolve
 from penstock.connect.rest.app import ConnectApi, needed_role
 from penstock.connect.rest.resources import Resources
 from penstock.connect.runtime.clients import WorkerSettings
-from penstock.connect.runtime.definitions import validation
 from penstock.connect.runtime.scout import Scout
+from penstock.connect.runtime.validation import validation
 from penstock.connect.secrets import hidden, with_references
 from penstock.connect.worker.configs import ConfigState, connector_record, task_records
 from penstock.connect.worker.statuses import Statuses
@@ -194,7 +195,8 @@ def test_the_console_shows_no_passwords() -> None:
 
 @pytest.fixture
 def planted(tmp_path: Path) -> str:
-    (tmp_path / "secret").write_text("pl4nted of/a file\n")
+    # Another one for each test: a process remembers the first reference to a secret.
+    (tmp_path / "secret").write_text(f"pl4nted of/a file {uuid4()}\n")
     return f"${{file:{tmp_path / 'secret'}}}"
 
 
