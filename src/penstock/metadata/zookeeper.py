@@ -172,10 +172,17 @@ class ZooKeeperStore:
             raise StoreUnavailable(
                 self._address, f"no ZooKeeper server answers: {str(error) or type(error).__name__}"
             ) from error
+        deadline = time.monotonic() + self._connection_timeout
         walked = -1
         while walked != self._changes:  # a lost connection has lost its watches: walk again
             walked = self._changes
-            await self._walk()
+            try:
+                await self._walk()
+            except StoreUnavailable as error:
+                if isinstance(error.__cause__, NoAuthError) or time.monotonic() > deadline:
+                    raise
+                walked = -1
+                await asyncio.sleep(_PREPARE_RETRY_SECONDS)
         self._state, self._opened = SessionState.CONNECTED, True
 
     def _start(self) -> None:
