@@ -148,3 +148,31 @@ def test_a_descriptor_is_not_closed_under_who_reads_with_it(tmp_path: Path) -> N
     file.close()
     with pytest.raises(OSError):
         os.fstat(number)
+
+
+class _Renamed(Fs):
+    """Another thread renames the file just before this one opens it by its old name."""
+
+    file: LogFile | None = None
+
+    def open(self, path: str, flags: int, mode: int = 0o644) -> int:
+        file, self.file = self.file, None
+        if file is not None:
+            file.retire()
+            os.rename(path, path + ".deleted")
+            file.path += ".deleted"
+        return super().open(path, flags, mode)
+
+
+@pytest.mark.promise(
+    "crashes",
+    "A reader keeps reading the file that it started with, even if compaction or retention replaces it; "
+    "it never gets bytes of another file",
+)
+def test_a_file_that_is_renamed_while_it_is_opened_is_read(tmp_path: Path) -> None:
+    fs = _Renamed()
+    file = LogFile.create(str(tmp_path / "a.log"), fs)
+    file.append(b"mine")
+    file.close()
+    fs.file = file
+    assert file.pread(4, 0) == b"mine"

@@ -174,6 +174,19 @@ def test_the_last_stable_offset_waits_for_open_transactions(tmp_path: Path) -> N
     assert log.aborted_transactions(0, 2) == []
 
 
+@pytest.mark.promise("log", "The last stable offset does not pass the start of an open transaction")
+def test_the_last_stable_offset_is_not_before_the_start_of_the_log(tmp_path: Path) -> None:
+    """DeleteRecords has moved the start into an open transaction: a read_committed consumer that begins at
+    the end must be within the log."""
+    log = make_log(tmp_path)
+    append(log, batch([b"a"], producer=(1, 0, 0), transactional=True))
+    append(log, batch([b"b"] * 3))
+    log.delete_records_before(2)
+    assert log.last_stable_offset == 2
+    marker(log, "commit", 1)
+    assert log.last_stable_offset == 5
+
+
 def test_the_last_stable_offset_waits_until_a_marker_is_replicated(tmp_path: Path) -> None:
     log = make_log(tmp_path)
     data = batch([b"a"], producer=(1, 0, 0), transactional=True)

@@ -63,6 +63,25 @@ def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch(tmp_path: Path) 
         assert contents(log) == expected[: len(expected) - in_active + whole]
 
 
+@pytest.mark.promise("crashes", "An incomplete batch at the end of the log is truncated")
+def test_a_segment_that_lost_whole_batches_at_its_end_ends_the_log(tmp_path: Path) -> None:
+    """A power loss may take the unsynced end of a file, though the next segment is there: what was cut ends
+    with a whole batch, and a replica with such a hole would never fetch it again."""
+    log = filled(tmp_path)
+    expected = contents(log)
+    assert len(log.segments) > 2
+    first = log.segments[0]
+    data = Path(first.file.path).read_bytes()
+    kept = read_header(data).size
+    lost = read_header(data, kept).base_offset
+    os.truncate(first.file.path, kept)
+    shutil.copytree(tmp_path, tmp_path / "compacted")
+    check_usable(reopen(tmp_path), expected[:lost])
+    rest = log.segments[1].base_offset
+    compacted = reopen(tmp_path / "compacted", cleanup_policy=frozenset({"compact"}))
+    assert contents(compacted) == [*expected[:lost], *expected[rest:]]  # compaction may have left the hole
+
+
 @pytest.mark.promise("crashes", "Missing, truncated and corrupt indexes are rebuilt")
 @pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "garbage", "too long"])
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])

@@ -12,17 +12,21 @@ from typing import Any
 
 import pytest
 
+from penstock.clock import ManualClock
+from penstock.config import BrokerConfig, LogConfig
 from penstock.errors import FencedLeaderEpoch, NotLeaderOrFollower
 from penstock.fs import REAL_FS, FaultyFs, Fs
+from penstock.log.checkpoint import RECOVERY_POINTS, read_offsets
 from penstock.log.epochs import LeaderEpochCache
 from penstock.log.index import TransactionIndex
+from penstock.log.manager import LogManager
 from penstock.log.partition_log import SEGMENTS_AT_ONCE, PartitionLog
 from penstock.log.segment import FILE_KINDS
 from penstock.replication.follower.following import Following
 from penstock.replication.follower.truncations import Truncations
 from penstock.replication.partition import Partition
 from tests.unit.cluster_images import partition as image_of
-from tests.unit.log_helpers import append, batch, contents, make_log, marker
+from tests.unit.log_helpers import TOPIC_ID, append, batch, contents, make_log, marker
 
 
 @pytest.mark.promise(
@@ -63,6 +67,65 @@ def test_who_leads_right_after_a_truncation_appends_when_the_recovery_point_on_d
         await settled
         assert lowered == [10]
         assert partition.append(data, 0, len(data), 1).base_offset == 10
+
+    asyncio.run(main())
+
+
+@pytest.mark.promise(
+    "crashes",
+    "Truncation lowers the recovery point: in memory also while a flush is running, and on disk before "
+    "the next append",
+)
+def test_a_recovery_point_that_could_not_be_lowered_is_lowered_later(tmp_path: Path) -> None:
+    """The disk is full at the first try: the second must not take the recovery point for written."""
+    fs = FaultyFs()
+    logs = LogManager(BrokerConfig.parse({"log.dirs": str(tmp_path)}), ManualClock(), fs)
+    log = logs.create("t", 0, TOPIC_ID, LogConfig())
+    for _ in range(10):
+        append(log, batch([b"v"]))
+    log.flush()
+    logs.checkpoint()
+    log.truncate_to(4)
+    fs.fail("write", RECOVERY_POINTS, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        logs.truncated(log, 4)
+    assert read_offsets(str(tmp_path / RECOVERY_POINTS), fs) == {("t", 0): 10}
+    logs.truncated(log, 4)
+    assert read_offsets(str(tmp_path / RECOVERY_POINTS), fs) == {("t", 0): 4}
+
+
+@pytest.mark.promise(
+    "crashes",
+    "Truncation lowers the recovery point: in memory also while a flush is running, and on disk before "
+    "the next append",
+)
+def test_a_log_that_is_truncated_again_just_as_it_is_settled_is_settled_again(tmp_path: Path) -> None:
+    """Else nothing is ever appended to it again."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def with_logs(work: Callable[..., None], *args: object) -> None:
+            work(*args)
+
+        broker: Any = SimpleNamespace(
+            logs=SimpleNamespace(truncated=lambda log, offset: None),
+            with_logs=with_logs,
+            in_thread=lambda work, *args: loop.run_in_executor(None, work, *args),
+            loop=loop,
+        )
+        log = make_log(tmp_path)
+        for _ in range(30):
+            append(log, batch([b"v"]))
+        truncations = Truncations(broker)
+        log.truncate_to(20)
+        first = truncations.settle(log)
+        while not log.is_settled:
+            await asyncio.sleep(0)
+        log.truncate_to(10)
+        await truncations.settle(log)
+        await first
+        assert log.is_settled
 
     asyncio.run(main())
 

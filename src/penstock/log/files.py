@@ -109,7 +109,13 @@ class LogFile:
         handle = self._handle
         while handle is None:
             path = self.path
-            opened = Handle(self._fs.open(path, os.O_RDWR), self._fs)
+            try:
+                opened = Handle(self._fs.open(path, os.O_RDWR), self._fs)
+            except FileNotFoundError:
+                handle = self._handle  # opened by who has renamed it since `path` was read
+                if handle is None and self.path == path:
+                    raise
+                continue
             identity = self._fs.identity(opened.fd)
             if self._identity is None or self._identity == identity:
                 self._identity = identity

@@ -229,8 +229,11 @@ class LogManager:
 
     def _checkpoint_recovery_points(self, directory: str, logs: list[PartitionLog]) -> None:
         points = {(log.topic, log.partition): log.recovery_point for log in logs}
-        self._recovery_points.update(points)
+        on_disk = self._recovery_points
+        # If the write fails, either of the two may be on disk: the higher one counts until a write succeeds.
+        on_disk.update({key: max(point, on_disk.get(key, 0)) for key, point in points.items()})
         write_offsets(os.path.join(directory, RECOVERY_POINTS), points, self._fs)
+        on_disk.update(points)
 
     def truncated(self, log: PartitionLog, offset: int) -> None:
         """The log was truncated to `offset`: lower its checkpoints to that offset.

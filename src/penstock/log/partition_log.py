@@ -130,10 +130,15 @@ class PartitionLog(SegmentedLog):
 
     @property
     def last_stable_offset(self) -> int:
+        """Not below the log start offset, even if an open transaction has begun before it: else consumers
+        that begin at the end would be out of range."""
         if self._rebuild is not None:
-            return min(self._rebuild.stable_until, self.high_watermark)
-        unstable = self.producers.first_unstable_offset()
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+            unstable: int | None = self._rebuild.stable_until
+        else:
+            unstable = self.producers.first_unstable_offset()
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
     def latest_epoch(self) -> int:

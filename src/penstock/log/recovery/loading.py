@@ -136,6 +136,16 @@ def _recover(log: PartitionLog, clean: bool) -> None:
                 logger.warning("%s: truncated %d bytes after the last complete batch", segment.file.path, cut)
                 _drop_from(log, i + 1)
                 break
+            if end is not None and next_offset < end and not _may_have_gaps(log):
+                # The end of the file was not on disk, and by chance it ends with a whole batch.
+                logger.warning(
+                    "%s: ends before offset %d, and the next segment begins at %d",
+                    segment.file.path,
+                    next_offset,
+                    end,
+                )
+                _drop_from(log, i + 1)
+                break
         else:
             if not segment.indexes_are_sane():
                 _, unreadable = segment.rebuild_indexes()
@@ -156,6 +166,11 @@ def _recover(log: PartitionLog, clean: bool) -> None:
     log.log_end_offset = max(next_offset, log.segments[-1].base_offset)
 
 
+def _may_have_gaps(log: PartitionLog) -> bool:
+    """Whether segments may have been rewritten without their last records."""
+    return "compact" in log.config.cleanup_policy or log.config.retention_strict
+
+
 def _drop_empty_overlap(log: PartitionLog) -> None:
     """Removes an empty segment that starts inside the one before it: it is left over from a failed roll."""
     while len(log.segments) > 1 and log.segments[-1].size == 0:
@@ -171,9 +186,10 @@ def _drop_empty_overlap(log: PartitionLog) -> None:
 
 
 def _drop_from(log: PartitionLog, count: int) -> None:
-    """Removes the segments after a truncated one, because there would be a gap that readers cannot detect."""
+    """Removes the segments after one that lost its end, because there would be a gap that readers cannot
+    detect."""
     for segment in log.segments[count:]:
-        logger.warning("%s: deleted, because the segment before it was truncated", segment.file.path)
+        logger.warning("%s: deleted, because the segment before it lost its end", segment.file.path)
         segment.mark_deleted()
     log.set_segments(log.segments[:count])
 

@@ -29,10 +29,14 @@ class Truncations:
     def settle(self, one: PartitionLog) -> asyncio.Future[None]:
         """Done when records may be appended. Cancelling the waiter does not cancel the work."""
         task = self._tasks.get(one)
-        if task is None:
+        if task is None or task.done():  # a task that is done does not see a truncation after its end
             task = self._tasks[one] = self._broker.loop.create_task(self._settle(one))
-            task.add_done_callback(lambda _: self._tasks.pop(one, None))
+            task.add_done_callback(lambda done: self._ended(one, done))
         return asyncio.shield(task)
+
+    def _ended(self, one: PartitionLog, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(one) is task:
+            del self._tasks[one]
 
     async def _settle(self, one: PartitionLog) -> None:
         broker = self._broker
