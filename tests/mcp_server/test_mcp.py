@@ -121,7 +121,7 @@ def test_what_cannot_be_answered_says_why(broker: PenstockBroker) -> None:
         with pytest.raises(Refused, match="whenever"):
             await asked("read_messages", topic="orders", start="whenever")
         with pytest.raises(Refused, match="search_kind is one of"):
-            await asked("read_messages", topic="orders", search="x", search_kind="sql")
+            await asked("read_messages", topic="orders", search="x", search_kind="glob")
 
     ask(work, "--bootstrap", broker.bootstrap)
 

@@ -341,7 +341,7 @@ def test_scram_users_are_described_as_by_kafka(both: Both, names: list[str] | No
                 one.user,
                 one.error_code,
                 one.error_message or None,
-                [(info.mechanism, info.iterations) for info in one.credential_infos],
+                sorted((info.mechanism, info.iterations) for info in one.credential_infos),
             )
             for one in answer.results
         ]

@@ -496,7 +496,7 @@ def test_reading_continues_on_a_replica_by_gtid(replica: MariaDb, binlog_mariadb
         ("table_include_list", "(", "not a regular expression"),
         ("topic_prefix", "a b", "letters, digits"),
         ("skipped_operations", "x", "out of c, u, d, t, none"),
-        ("snapshot_mode", "sometimes", "one of always"),
+        ("snapshot_mode", "sometimes", "one of: always"),
         ("database_exclude_list", "x", "use one of them"),
         ("database_ssl_cert", "/x", "set together"),
     ],

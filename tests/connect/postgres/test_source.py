@@ -574,12 +574,12 @@ def test_logical_messages_are_records(database: Database) -> None:
     ("setting", "value", "words"),
     [
         ("database_port", "70000", "between 1 and 65535"),
-        ("plugin_name", "wal2json", "one of pgoutput"),
+        ("plugin_name", "wal2json", "one of: pgoutput"),
         ("slot_name", "Upper", "lower-case"),
         ("table_include_list", "(", "not a regular expression"),
         ("topic_prefix", "a b", "letters, digits"),
         ("skipped_operations", "x", "out of c, u, d, t, none"),
-        ("snapshot_mode", "sometimes", "one of always"),
+        ("snapshot_mode", "sometimes", "one of: always"),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(database: Database, setting: str, value: str, words: str) -> None:

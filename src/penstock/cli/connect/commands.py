@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
@@ -13,12 +14,14 @@ from penstock.admin.connect_worker import ConnectWorker
 from penstock.cli.connect.files import read_connector
 from penstock.cli.connect.serve import run_worker, worker_options
 from penstock.cli.connect.tables import FORMATS, VALUES, table_config
+from penstock.cli.failure import CommandFailed
 from penstock.cli.options.properties import key_values
 from penstock.cli.options.shared import FILE, json_option
 from penstock.cli.output import emit_json, note, table
 from penstock.cli.schemas.registry_options import RegistryAt, registry_options
 
 DEFAULT_URL = "http://127.0.0.1:8083"
+_FIRST_STATUS_SECONDS = 10.0
 _USER, _CA = "PENSTOCK_CONNECT_USER", "PENSTOCK_CONNECT_CA"
 
 
@@ -214,7 +217,7 @@ def status(name: str, url: str, as_json: bool) -> None:
     \b
       penstock connect status lines
     """
-    found = ask(url, "GET", _path(name, "status"))
+    found = _status(url, name)
     if as_json:
         emit_json(found)
         return
@@ -235,6 +238,18 @@ def status(name: str, url: str, as_json: bool) -> None:
     for label, each in (("connector", found["connector"]), *((f"task {t['id']}", t) for t in found["tasks"])):
         if each.get("trace"):
             note(f"{label}: {each['trace'].rstrip()}")
+
+
+def _status(url: str, name: str) -> Any:
+    """Waits a moment for the status of a connector that was just created."""
+    deadline = time.monotonic() + _FIRST_STATUS_SECONDS
+    while True:
+        try:
+            return ask(url, "GET", _path(name, "status"))
+        except CommandFailed:
+            if time.monotonic() > deadline or name not in ask(url, "GET", "/connectors"):
+                raise
+        time.sleep(0.1)
 
 
 def _changes(verb: str, doc: str) -> None:

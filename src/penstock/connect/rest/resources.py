@@ -91,7 +91,8 @@ class Resources:
         found: dict[str, dict[str, Any]] = {}
         for name in names:
             entry = found[name] = {}
-            if "status" in expand:
+            # A connector that was just created has no status yet: it is listed without one.
+            if "status" in expand and Unit(name) in self._statuses.by_unit:
                 entry["status"] = await self._status_of(name)
             if "info" in expand:
                 entry["info"] = await self._info_of(name, call)
