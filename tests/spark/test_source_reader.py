@@ -48,6 +48,25 @@ def test_the_same_offsets_are_the_same_text(penstock: PenstockBroker) -> None:
     source.stop()
 
 
+@pytest.mark.promise(
+    "spark source", "A query that starts at the end of a topic loses nothing where its first batch runs again"
+)
+def test_the_first_batch_of_a_query_from_the_end_can_run_again(penstock: PenstockBroker) -> None:
+    penstock.create_topic("t")
+    penstock.produce("t", ["old"])
+    source = reader(penstock, subscribe="t", startingOffsets="latest")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    penstock.produce("t", ["new"])
+    assert source.initialOffset() == start == end == {"t": {"0": 1}}
+    assert read_between(source, source.initialOffset(), end) == []
+    source.stop()
+    again = reader(penstock, subscribe="t", startingOffsets="latest")  # of the same checkpoint
+    assert read_between(again, again.initialOffset(), end) == []
+    assert read_between(again, end, again.latestOffset(end, ReadAllAvailable())) == ["new"]
+    again.stop()
+
+
 def test_a_limit_does_not_bind_a_trigger_that_asks_for_all(penstock: PenstockBroker) -> None:
     penstock.create_topic("t")
     penstock.produce("t", ["a", "b", "c"])

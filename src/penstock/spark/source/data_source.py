@@ -202,6 +202,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lookup_made: Lookup | None = None
         self._progress_made: GroupProgress | None = None
         self._topic_ids: dict[str, uuid.UUID] = {}
+        self._initial: Offsets | None = None
         self._latest: Offsets | None = None
         self._available_now = False
         self._target: Offsets | None = None
@@ -215,10 +216,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def initialOffset(self) -> dict[str, dict[str, int]]:
-        lookup = self._lookup()
-        partitions = lookup.all_there()
-        self._remember(lookup.topics())
-        return to_json(lookup.resolve(self._options.starting, partitions, starting=True))
+        # Spark asks again for each step of the first batch: the answer must stay the same.
+        if self._initial is None:
+            lookup = self._lookup()
+            partitions = lookup.all_there()
+            self._remember(lookup.topics())
+            self._initial = lookup.resolve(self._options.starting, partitions, starting=True)
+        return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # Passed by Spark to latestOffset, which takes the limits from the options: both may be set.
@@ -324,6 +328,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         options = self._options
         first, last = from_json(start), from_json(end)
+        if first == self._initial and options.starting.kind == "latest":
+            # Spark runs the first batch again that an earlier run of the query has planned. The end of the
+            # topic has moved since then: the batch is empty, and the next one begins where this one ends.
+            first = {place: min(offset, last.get(place, offset)) for place, offset in first.items()}
         lookup = self._lookup()
         earliest: Offsets = {}
         if added := last.keys() - first.keys():
