@@ -53,7 +53,7 @@ class Restarts:
             self.error = None
 
     def failed(self, error: str, now: float, luck: float) -> float | None:
-        """It ended, or could not be started. The seconds until it is started again; None: never by itself."""
+        """It ended, or could not be started. The seconds until it is restarted; None: not automatically."""
         if self._running:
             self.works(now)
         self._running = False
@@ -71,5 +71,5 @@ class Restarts:
         self._running, self.due = False, at
 
     def forget(self) -> None:
-        """Whoever started it again begins counting anew."""
+        """A restart by a person: failures are counted from zero again."""
         self.failures, self.error = 0, None

@@ -60,6 +60,11 @@ def _image(**changes: object) -> Callable[[Partition], None]:
     return lambda one: setattr(one, "image", replace(one.image, **changes))  # type: ignore[arg-type]
 
 
+def _unstable_before_its_start(one: Partition) -> None:
+    log = type(one.log)
+    one.log.__class__ = type(log.__name__, (log,), {"__slots__": (), "last_stable_offset": 0})
+
+
 def _ahead(one: Partition) -> None:
     one.progress[2].log_end_offset = 7
 
@@ -91,6 +96,7 @@ def _asks_for_what_is_not_pending(one: Partition) -> None:
     [
         (_set_log("high_watermark", 7), "the high watermark is above the log's end"),
         (_set_log("high_watermark", 0), "the log starts above its high watermark"),
+        (_unstable_before_its_start, "the last stable offset 0 is before the log's start"),
         (_image(index=1), "its image is of another partition"),
         (_image(replicas=(1, 2, 2)), "a replica is named twice"),
         (_image(isr=(1, 4)), "a broker is in sync that is not a replica"),

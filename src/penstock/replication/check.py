@@ -58,6 +58,9 @@ class _Check:
         self.that(
             stable <= log.high_watermark, f"the last stable offset {stable} is above the high watermark"
         )
+        self.that(
+            log.log_start_offset <= stable, f"the last stable offset {stable} is before the log's start"
+        )
 
     def _image(self) -> None:
         one, image, latest = self.one, self.one.image, self.one.log.latest_epoch
